@@ -15,7 +15,7 @@ help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r n t; do printf '  make %-10s %s\n' "$$n" "$$t"; done
 
 rust:
-	@CARGO=$(CARGO) scripts/tools.sh rust
+	@CARGO="$(CARGO)" scripts/tools.sh rust
 
 build: command wheel ## The command in target/release/sluicenet and the Python package in .venv
 

@@ -14,20 +14,22 @@ import json
 import os
 import queue
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
-CARGO = os.environ.get("CARGO", "cargo")
-SKIPPED = re.compile(r"^(SKIPPED|not checked): ")
+CARGO = shlex.split(os.environ.get("CARGO", "cargo"))
+SKIPPED = re.compile(r"^(SKIPPED|skipped|not checked): ")
 MISSING = re.compile(r"^not checked: (.*)/[^/]+ is not there$")
 # Programs of tests that wait for the real world: crate, and its test programs ("lib" are the tests beside the code).
 REAL = {
@@ -93,7 +95,7 @@ class Program:
 def build_preload() -> str:
     """Builds the library of light sockets, as the tests are built; its path."""
     # Of all crates, so that features are chosen as for the tests, and nothing is compiled twice.
-    command = [CARGO, "build", "--locked", "--profile=test", "--message-format=json-render-diagnostics"]
+    command = [*CARGO, "build", "--locked", "--profile=test", "--message-format=json-render-diagnostics"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         sys.exit(done.returncode)
@@ -104,7 +106,7 @@ def build_preload() -> str:
 
 def compile_tests(arguments: argparse.Namespace) -> Iterator[Program]:
     """Compiles all Rust tests; each program as soon as it is there. Exits with what the compiler said."""
-    command = [CARGO, "test", "--no-run", "--locked", "--message-format=json-render-diagnostics"]
+    command = [*CARGO, "test", "--no-run", "--locked", "--message-format=json-render-diagnostics"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
             message = json.loads(line)
@@ -146,13 +148,19 @@ def run_program(program: Program, count: Count, arguments: argparse.Namespace) -
         env=variables,
         stdout=subprocess.PIPE,
         text=True,
+        errors="replace",
     ) as process:
         for line in process.stdout or ():
             try:
                 event = json.loads(line)
             except json.JSONDecodeError:
                 continue
-            if event.get("type") != "test" or event["event"] in ("started", "timeout"):
+            # A program that a test started may print anything.
+            if (
+                not isinstance(event, dict)
+                or event.get("type") != "test"
+                or event.get("event") in (None, "started", "timeout")
+            ):
                 continue
             tests += 1
             with count.lock:
@@ -186,7 +194,7 @@ def run_program(program: Program, count: Count, arguments: argparse.Namespace) -
 def run_doc_tests(count: Count) -> bool:
     """The examples in doc comments."""
     began = time.monotonic()
-    command = [CARGO, "test", "--locked", "--doc", "--quiet"]
+    command = [*CARGO, "test", "--locked", "--doc", "--quiet"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     found = re.findall(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", done.stdout, re.M)
     passed, failed, ignored = (sum(int(result[i]) for result in found) for i in range(3))
@@ -251,7 +259,11 @@ def main() -> None:
 
     def real_lane() -> None:
         while (job := real.get()) is not None:
-            verdicts.append(job())
+            is_ok = False
+            try:
+                is_ok = job()
+            finally:
+                verdicts.append(is_ok)
         # For the other lanes.
         real.put(None)
 
@@ -271,8 +283,9 @@ def main() -> None:
             real.put(partial(run_doc_tests, count))
     except SystemExit:
         # The programs that run may finish; no other begins.
-        while not real.empty():
-            real.get_nowait()
+        with suppress(queue.Empty):
+            while True:
+                real.get_nowait()
         raise
     finally:
         real.put(None)

@@ -15,8 +15,10 @@ at_least() {
 rust() {
     needed=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
     get="https://rustup.rs installs it, or update yours: rustup update stable"
-    command -v "$cargo" >/dev/null || missing "$cargo is not installed; sluicenet is built with Rust $needed or later" "$get"
-    found=$("$cargo" --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p')
+    command -v "${cargo%% *}" >/dev/null || missing "${cargo%% *} is not installed; sluicenet is built with Rust $needed or later" "$get"
+    # Words, as in `cargo +stable`.
+    # shellcheck disable=SC2086
+    found=$($cargo --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p')
     [ -n "$found" ] || missing "\`$cargo --version\` fails; sluicenet is built with Rust $needed or later" "$get"
     at_least "$found" "$needed" || missing "$cargo is version $found; sluicenet is built with Rust $needed or later" "$get"
     command -v cc >/dev/null || missing "cc is not installed; Rust links programs with cc" "on Debian: apt-get install gcc libc6-dev"

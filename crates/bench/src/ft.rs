@@ -1,15 +1,16 @@
 //! Workload FT: long TCP flows of a permutation on a fat-tree, to measure this simulator against others.
 //!
-//! The network is that of the comparison programs: every link 10 Gb/s and 1 us, every output port, the hosts' too, a
-//! drop-tail queue of 100,000 B, store and forward, two-level routing, two bytes of framing, one ACK for each segment.
-//! It is an ordinary scenario: switch, adapter, TCP and records are those that every scenario runs.
+//! The network is that of the comparison programs. Every link has 10 Gb/s and 1 us. Every output port, the hosts' too,
+//! has a drop-tail queue of 100,000 B. Switches store and forward, with two-level routing. Framing takes two bytes, and
+//! each segment gets one ACK. It is an ordinary scenario: switch, adapter, TCP and records are those that every
+//! scenario runs.
 
 use sluicenet_experiment::run::{self, Job, Options, Outcome, RunError};
 use sluicenet_scenario::{Error, Result as ScenarioResult, Scenario};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-/// What to run.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct FatTree {
     /// Ports of a switch; k^3/4 hosts.

@@ -12,7 +12,7 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Hedera {
     /// The fat-tree.
@@ -27,7 +27,7 @@ pub struct Hedera {
     pub threads: usize,
     /// Times everything is measured.
     pub turns: u32,
-    /// Of the flows and of annealing.
+    /// Seed of the flows and of annealing.
     pub seed: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Figures {
     pub demand_ms: f64,
     /// The least of it.
     pub demand_ms_min: f64,
-    /// The same on one thread.
+    /// Time of demand estimation on one thread.
     pub demand_1_ms: f64,
     /// The least of it.
     pub demand_1_ms_min: f64,
@@ -64,33 +64,33 @@ pub struct Figures {
     pub iterations_done: u32,
     /// Exceeded capacity before, in links.
     pub energy_before: f64,
-    /// And after.
+    /// Exceeded capacity after annealing, in links.
     pub energy: f64,
     /// A request of Global First Fit, all flows one after the other on an empty network.
     pub placement_us: f64,
     /// The least of it.
     pub placement_us_min: f64,
-    /// Of the flows, those that found room.
+    /// Number of flows that found room.
     pub placed: u32,
     /// A request of the central flow scheduler (Al-Fares 2012, 3.1.7), in the same way.
     pub flow_scheduler_us: f64,
     /// The least of it.
     pub flow_scheduler_us_min: f64,
-    /// Of the flows, those that found a path of their own.
+    /// Number of flows that found a path of their own.
     pub flow_scheduler_placed: u32,
-    /// Of estimator, annealing and Global First Fit together.
+    /// Bytes of estimator, annealing and Global First Fit together.
     pub state_bytes: usize,
-    /// The estimator's, on these threads.
+    /// Bytes of the estimator, on these threads.
     pub demand_bytes: usize,
-    /// Annealing's.
+    /// Bytes of annealing.
     pub annealing_bytes: usize,
-    /// What Global First Fit has reserved.
+    /// Reservations of Global First Fit.
     pub placement_bytes: usize,
     /// The flow scheduler's links.
     pub flow_scheduler_bytes: usize,
 }
 
-/// Where threads meet some dozens of times within milliseconds: to sleep would take longer than what they wait for.
+/// Barrier for threads that meet some dozens of times within milliseconds: to sleep would take longer than the wait.
 #[derive(Default)]
 struct Barrier(AtomicUsize);
 

@@ -1,7 +1,7 @@
 //! Measurements. A line belongs here when it knows a measurement of ourselves or of a peer.
 //!
-//! How fast it is: the simulator on fat trees, the switch between ports, what schedules flows; what switches lose under overload, and what
-//! zFabric survives.
+//! Measures speed: the simulator on fat trees, the switch between ports, and the flow schedulers. Measures losses of
+//! switches under overload, and faults that zFabric survives.
 #![forbid(unsafe_code)]
 
 pub mod faults;

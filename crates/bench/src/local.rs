@@ -1,5 +1,5 @@
-//! What the switch costs those who do not fill it: the time of a round trip, the processor while nothing moves, and what a
-//! receiver that has stopped costs others.
+//! Costs of the switch for programs that do not fill it: the time of a round trip, the processor time while nothing
+//! moves, and the cost of a stopped receiver for others.
 
 use super::ports::PortsError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -19,7 +19,7 @@ struct Running {
 
 impl Running {
     fn start(ports: usize) -> Result<(Running, Vec<(Access, Client)>), PortsError> {
-        // Nobody who waits here is given up.
+        // No waiting program is given up here.
         let mut engine = Engine::new(ports, ValeConfig { action: Action::Off, ..ValeConfig::default() });
         let mut clients = Vec::new();
         for k in 0..ports {
@@ -57,7 +57,7 @@ fn frame(from: usize, to: usize) -> Vec<u8> {
     frame
 }
 
-/// Shows the switch what was done, and wakes it if it sleeps.
+/// Shows the client's queues to the switch, and wakes the switch if it sleeps.
 fn publish((access, client): &mut (Access, Client)) {
     if client.publish() {
         let _ = rustix::io::write(&access.kick, &1u64.to_ne_bytes());
@@ -77,7 +77,7 @@ pub struct Latency {
     pub p999_us: f64,
     /// Half of the round trips between the same two threads without a switch, through one word of memory, took no longer.
     pub direct_p50_us: f64,
-    /// What the switch adds to that.
+    /// Time that the switch adds to the direct round trip.
     pub added_p50_us: f64,
 }
 
@@ -178,7 +178,7 @@ pub struct Idle {
     pub ports: usize,
     /// How long it was looked at.
     pub seconds: f64,
-    /// Of one core, in percent.
+    /// Processor time, in percent of one core.
     pub cpu_percent: f64,
     /// Times the switch woke and slept again, a second.
     pub wakes_per_second: f64,
@@ -201,22 +201,23 @@ pub fn idle(ports: usize, time: Duration) -> Result<Idle, PortsError> {
     })
 }
 
-/// Of this process, all threads.
+/// Processor time of this process, all threads.
 pub(super) fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What a receiver that has stopped costs others.
+/// Cost of a stopped receiver for others.
 #[derive(Clone, Debug, Serialize)]
 pub struct Blocked {
     /// Rounds, each of them once without and once with the stopped receiver.
     pub rounds: usize,
-    /// Frames a second from one port to another, in millions, while nobody else is there: the median of the rounds.
+    /// Frames a second from one port to another, in millions, while no other port sends: the median of the rounds.
     pub alone_mpps: f64,
-    /// The same while two others are held back by a receiver that takes nothing, its output and their inputs full.
+    /// Frames a second while two others are held back by a receiver that takes nothing, its output and their inputs
+    /// full.
     pub beside_stopped_mpps: f64,
-    /// What the stopped receiver costs, in percent: the median of the rounds; negative when nothing.
+    /// Cost of the stopped receiver, in percent: the median of the rounds; negative when there is none.
     pub cost_percent: f64,
     /// In the round in which it cost least.
     pub least_cost_percent: f64,
@@ -226,16 +227,16 @@ pub struct Blocked {
     pub held_back: u64,
     /// Frames that waited for the stopped receiver at its output, in the round in which these were fewest.
     pub output_frames: u32,
-    /// Frames lost by anybody.
+    /// Lost frames of all ports.
     pub lost: u64,
 }
 
-/// Frames in a queue, and buffers of a program, half of them to send with: two senders have more frames than the receiver's buffers,
-/// its output and their inputs hold.
+/// Frames in a queue, and buffers of a program, half of them to send with. Two senders have more frames than the
+/// receiver's buffers, its output and their inputs hold.
 const BLOCKED_SLOTS: u32 = 64;
 const BLOCKED_BUFFERS: u32 = 1024;
 
-/// One flow for a while, beside two senders to a receiver that has stopped or beside nobody.
+/// One flow for a while, alone or beside two senders to a stopped receiver.
 struct Slice {
     mpps: f64,
     held_back: u64,
@@ -281,7 +282,7 @@ fn slice(stopped: bool, time: Duration) -> Result<Slice, PortsError> {
                 sent += u64::from(clients[0].send(&flow)?);
             }
             let _ = clients[0].publish();
-            // Who is held back sleeps, and looks again only now and then.
+            // A sender that is held back sleeps, and looks again only now and then.
             if stopped && turn == 0 {
                 sent += press(&mut clients)?;
             }
@@ -363,7 +364,7 @@ mod tests {
             Ok(l) => {
                 assert!(l.trips > 0 && l.p50_us <= l.p99_us && l.direct_p50_us > 0.0 && l.added_p50_us >= 0.0, "{l:?}")
             }
-            // Other tests run beside this one: what could not be measured is refused.
+            // Other tests run beside this one: times that could not be measured are refused.
             Err(e) => assert!(matches!(e, PortsError::NoBaseline), "{e}"),
         }
         let blocked = blocked(Duration::ZERO, &never).unwrap();

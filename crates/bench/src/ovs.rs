@@ -29,7 +29,7 @@ pub struct Ovs {
 }
 
 impl Ovs {
-    /// Starts one whose ports are the devices in that namespace.
+    /// Starts a switch whose ports are the devices in that namespace.
     pub fn start(namespace: &Namespace, scratch: &Path, devices: &[String]) -> Result<Ovs, OvsError> {
         if !Path::new(SCHEMA).exists() {
             return Err(OvsError(format!("{SCHEMA} is missing: the package openvswitch-switch is not installed")));

@@ -24,16 +24,16 @@ pub enum Kind {
     VhostUser,
 }
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Clone, Debug)]
 pub struct Ports {
-    /// Over what the frames move.
+    /// Kind of the ports that the frames move over.
     pub kind: Kind,
     /// Bytes of a frame without its check sequence.
     pub size: usize,
     /// Ports, each sending to the next.
     pub ports: usize,
-    /// Stations behind each port, of which each frame is from and for another than the one before.
+    /// Stations behind each port; successive frames differ in both sender and receiver.
     pub stations: usize,
     /// Buffers of a port, half of them for sending; of a virtio driver they are its two queues.
     pub buffers: u32,
@@ -45,10 +45,10 @@ pub struct Ports {
     pub scratch: PathBuf,
 }
 
-/// What was measured.
+/// Results of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// Over what the frames moved.
+    /// Kind of the ports that the frames moved over.
     pub kind: Kind,
     /// Bytes of a frame.
     pub size: usize,
@@ -81,7 +81,7 @@ pub enum PortsError {
     Io(std::io::Error),
     /// A port broke, which only a fault of this program can cause.
     Broken,
-    /// A receiver that takes nothing held nobody back: nothing was measured.
+    /// A receiver that takes nothing held no sender back: nothing was measured.
     NobodyHeldBack,
     /// Two threads that were to wait for each other on two cores took longer than all that was to be measured beside them.
     NoBaseline,
@@ -122,7 +122,7 @@ trait End: Send {
     fn send(&mut self, frame: &[u8]) -> Result<bool, BrokenPort>;
     /// Receives a frame if there is one; whether there was.
     fn receive(&mut self, into: &mut [u8]) -> Result<bool, BrokenPort>;
-    /// Shows the switch what was done.
+    /// Shows the program's queues to the switch.
     fn publish(&mut self);
 }
 
@@ -137,7 +137,7 @@ impl End for Client {
     }
     #[inline(always)]
     fn publish(&mut self) {
-        // In this measurement nobody sleeps.
+        // In this measurement no program sleeps.
         let _ = Client::publish(self);
     }
 }
@@ -157,10 +157,10 @@ impl End for Driver {
     }
 }
 
-/// A program at each port: it sends to the next one and counts what it receives.
+/// A program at each port. It sends to the next program and counts the frames that it receives.
 struct Programs<E> {
     ends: Vec<E>,
-    /// What each sends in turn.
+    /// Frames that each program sends in turn.
     frames: Vec<Vec<Vec<u8>>>,
     next: usize,
     sent: u64,
@@ -274,7 +274,7 @@ fn measure<E: End>(
     let go_on = || started.elapsed() < ports.time && !interrupt.load(Ordering::Relaxed);
     let (seconds, ticks) = if ports.cores == 1 {
         while go_on() {
-            // The clock is not what is measured.
+            // Many rounds at a time, so that the clock is not measured.
             for _ in 0..64 {
                 programs.send()?;
                 engine.round();
@@ -305,7 +305,7 @@ fn measure<E: End>(
             measured
         })?
     };
-    // What is still on its way counts, too, not the time it takes.
+    // Frames that are still on their way count as well, but their time does not.
     while engine.round() > 0 || engine.queued() > 0 {
         programs.receive()?;
     }

@@ -1,5 +1,5 @@
-//! The gain of segmentation offload for TCP between two tenants in namespaces. Three cases take turns: with offload, without it, and
-//! from a tenant with it to one without.
+//! The gain of segmentation offload for TCP between two tenants in namespaces. Three cases take turns: with offload,
+//! without it, and from a tenant with it to one without.
 
 use super::transfer::{Moved, transfer};
 use serde::Serialize;
@@ -44,7 +44,7 @@ pub struct Tcp {
 pub struct CaseResult {
     /// Payload received, in all turns.
     pub gbps: f64,
-    /// The same in bytes.
+    /// Delivered bytes.
     pub bytes: u64,
     /// Processor seconds of the programs and the switch, with those of the kernel for them.
     pub cpu_s: f64,
@@ -142,9 +142,9 @@ fn once(what: &Tcp, offload: [bool; 2], stop: &AtomicBool) -> io::Result<CaseRes
     })
 }
 
-/// Frames lost at a port and between it and its sockets, as far as anybody counts them, and why.
+/// Frames lost at a port and between it and its sockets, as far as they are counted, with the reasons.
 pub(super) fn lost(report: &PortReport) -> impl Iterator<Item = (&'static str, u64)> {
-    // What IPv6 tells all its neighbours now and then is none of the experiment's.
+    // Occasional IPv6 frames to all neighbours are no part of the experiment.
     let reasons = DropReason::ALL.into_iter().filter(|&reason| reason != DropReason::FloodNoRoom);
     let dropped = reasons.map(|reason| (reason.name(), report.counters.dropped.frames(reason)));
     let edge = report.own.iter().filter(|(name, _)| name.starts_with("edge_") && *name != "edge_softnet");

@@ -1,4 +1,4 @@
-//! Streams over which programs send as fast as they go, and what that costs.
+//! Streams over which programs send as fast as possible, and their cost.
 
 use super::local::cpu_time;
 use sluicenet_testbed::machine::Ticks;
@@ -16,20 +16,20 @@ pub(super) struct Naps {
     pub sleep: Duration,
 }
 
-/// What was received, and what it cost.
+/// Bytes received, and their cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moved {
     pub bytes: u64,
     pub gbps: f64,
-    /// Processor seconds of this process, what the kernel does for it included.
+    /// Processor seconds of this process, the kernel's work for it included.
     pub cpu_s: f64,
-    /// Of these, what the meter says.
+    /// Processor seconds by the meter, as a part of these.
     pub part_s: f64,
-    /// Processor seconds of all cores, whoever they worked for.
+    /// Processor seconds of all cores, for any work.
     pub machine_s: f64,
 }
 
-/// Sends over streams for so long, as fast as they go; what was received meanwhile, and what it cost.
+/// Sends over streams for so long, as fast as they go. Returns the bytes received meanwhile, and their cost.
 pub(super) fn transfer<S: Read + Write + Send>(
     streams: Vec<(S, S)>,
     time: Duration,
@@ -53,7 +53,7 @@ pub(super) fn transfer<S: Read + Write + Send>(
                 let mut block = vec![0; 1 << 18];
                 let mut awake = 0;
                 loop {
-                    // What is left when all is over is read without rest.
+                    // Data that is left at the end is read without rest.
                     let naps = naps.filter(|_| !done.load(Ordering::Relaxed));
                     let most = naps.map_or(block.len(), |naps| (naps.every - awake).min(block.len()));
                     let n = peer.read(&mut block[..most])?;

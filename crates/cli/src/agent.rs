@@ -1,4 +1,4 @@
-//! `agent`: what runs inside a guest and tells its switch how many frames the guest's sockets take.
+//! `agent`: a program inside a guest that tells the guest's switch how many frames the guest's sockets take.
 
 use super::failure::Failure;
 use super::table::{Table, count};
@@ -43,7 +43,7 @@ fn detection_time(text: &str) -> Result<Deadline, String> {
     }
 }
 
-/// What it did.
+/// Counts of the agent's work.
 #[derive(Serialize)]
 struct Did {
     looks: u64,

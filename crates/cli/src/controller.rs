@@ -16,7 +16,7 @@ pub(super) struct Controller {
     check: bool,
 }
 
-/// What it did.
+/// Counts of the controller's work.
 #[derive(Serialize)]
 struct Did {
     stations: usize,

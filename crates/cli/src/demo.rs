@@ -64,7 +64,7 @@ impl Demo {
     }
 }
 
-/// Refuses to replace what another scenario left in the folders of the demo's runs.
+/// Refuses to replace results of another scenario in the folders of the demo's runs.
 fn refuse_others(cells: &[Cell], dir: &Path, name: &str) -> Result<(), Failure> {
     for folder in cells.iter().map(|cell| dir.join(&cell.folder)).filter(|folder| Manifest::is_in(folder)) {
         let whose = Manifest::read(&folder).map(|m| m.run.scenario);
@@ -84,7 +84,7 @@ const INTRODUCTION: &str = "
   virtual network, second letter: the physical one. L loses packets, Z holds them back.
 ";
 
-/// What was lost in networks that lose nothing, from the results.
+/// Text about losses in lossless networks, from the results.
 fn check(results: &Results<'_>) -> String {
     let networks = |f: &str| f.bytes().filter(|b| *b == b'Z').count();
     let lossless: usize = results.done.iter().map(|d| networks(&d.figures.flow_control)).sum();

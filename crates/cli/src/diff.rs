@@ -25,7 +25,7 @@ impl Diff {
         let mut text = String::new();
         let mut all = Vec::new();
         for (name, a, b) in &pairs {
-            // 1 says that they differ: what cannot be read is something else.
+            // Exit code 1 says that they differ: an unreadable result has another code.
             let diff = records::diff(a, b).map_err(Failure::input)?;
             identical &= diff.is_identical();
             if !name.is_empty() {

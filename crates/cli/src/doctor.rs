@@ -1,4 +1,4 @@
-//! `doctor`: what this machine has of what sluicenet can use. Nothing here needs root, and nothing is changed.
+//! `doctor`: features of this machine that sluicenet can use. Nothing here needs root, and nothing is changed.
 
 use super::failure::Failure;
 use super::table::{Table, short};
@@ -15,14 +15,14 @@ use std::process::Command;
 struct Finding {
     name: &'static str,
     found: Option<String>,
-    /// What it is for.
+    /// Purpose of the requirement.
     purpose: &'static str,
     needed: bool,
 }
 
 pub(super) fn main(global: Global) -> Result<(), Failure> {
     let version = |program: &str, args: &[&str]| {
-        // The system's own tools are not in everybody's search path.
+        // The system's own tools are not in every user's search path.
         let run = |program: &str| Command::new(program).args(args).output().ok();
         let out = run(program).or_else(|| run(&format!("/usr/sbin/{program}")))?;
         let text = if out.stdout.is_empty() { out.stderr } else { out.stdout };
@@ -90,7 +90,7 @@ pub(super) fn main(global: Global) -> Result<(), Failure> {
     }
 }
 
-/// Whether network namespaces can be made, and what is in them changed.
+/// Whether network namespaces can be made, and their content changed.
 fn namespaces() -> Option<String> {
     let needed = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::SYS_ADMIN;
     let may = privileges::own().contains(needed) && netns::may_make_namespaces().is_ok();
@@ -120,7 +120,7 @@ fn guest_kernel() -> Option<String> {
     versions.filter(|v| v.contains("cloud") && Path::new("/lib/modules").join(v).is_dir()).max()
 }
 
-/// All memory and what is free of it, in bytes.
+/// All memory and free memory, in bytes.
 fn memory_bytes() -> Option<(f64, f64)> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let field = |name: &str| {

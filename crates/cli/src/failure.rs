@@ -12,14 +12,14 @@ pub(super) enum Failure {
     Input(String),
     /// The run failed: loss in a lossless class, a deadlock, wrong sums, a disk that is full. Exit code 1.
     Failed(String),
-    /// As `Failed`, and what there is to say was printed already.
+    /// As `Failed`, but the message was already printed.
     Told,
-    /// Stopped by Ctrl-C; what was recorded is readable. Exit code 130, as of a shell's SIGINT.
+    /// Stopped by Ctrl-C; the records so far are readable. Exit code 130, as of a shell's SIGINT.
     Interrupted(String),
 }
 
 impl Failure {
-    /// What to print; complete, as rustc does.
+    /// The complete message to print, in the style of rustc.
     pub fn message(&self) -> Option<String> {
         match self {
             Failure::Input(text) if text.starts_with("error: ") => Some(text.clone()),
@@ -55,12 +55,12 @@ impl From<RecordError> for Failure {
 }
 
 impl Failure {
-    /// Of what was to be read or decided before anything is run: the input's fault, whatever the system says.
+    /// A failure to read or decide something before any run: the input's fault, whatever the system says.
     pub fn input(e: impl std::fmt::Display) -> Failure {
         Failure::Input(e.to_string())
     }
 
-    /// The same where writing what was asked for is all there is to do: the place is at fault.
+    /// A failure to write where writing is the only work: the place is at fault.
     pub fn into_input(self) -> Failure {
         match self {
             Failure::Failed(text) => Failure::Input(text),

@@ -1,4 +1,4 @@
-//! `bench faults`: what zFabric survives.
+//! `bench faults`: faults that zFabric survives.
 
 use super::failure::Failure;
 use super::table::{Table, count};

@@ -58,7 +58,7 @@ pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
         let again = format!("{} again, {} came twice", count(z.resent), count(z.duplicates));
         fact("frames of zBridge", format!("{}, {again}", count(z.sent)));
     }
-    // Of flows without packets there is nothing to count, and none is not what was counted.
+    // A run of flows without packets counts nothing, and a zero would look like a count.
     let packets = f.packet_hops > 0;
     if packets {
         fact("timeouts", count(f.timeouts));
@@ -86,7 +86,7 @@ pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
     out + &facts.text()
 }
 
-/// The figures with what this machine took, as `--json` prints them.
+/// The figures with the time and memory that this machine took, as `--json` prints them.
 #[derive(Debug, Serialize)]
 pub(super) struct Printed<'a> {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! Files the command line writes itself, and directories for results nobody keeps.
+//! Files that the command line writes itself, and temporary directories for results.
 
 use super::failure::Failure;
 use sluicenet_dataplane::leftovers::{self, Leftover};
@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 /// The page.
 pub(super) const REPORT: &str = "report.html";
 
-/// Tries at a name that nobody has.
+/// Tries at an unused name.
 const NAMES_MAX: u32 = 1_000;
 
-/// Writes a file so that under its name there is all of it or nothing. What is no file, as a pipe or a terminal, is written to as it is.
+/// Writes a file so that its name holds all of it or nothing. A target that is no file, as a pipe or a terminal, is
+/// written to directly.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let fail = |e: io::Error| Failure::Failed(format!("{}: cannot write: {e}", path.display()));
     let Some(target) = replace_target(path).map_err(fail)? else { return fs::write(path, text).map_err(fail) };
@@ -24,14 +25,15 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
-/// Fails where a file could not be written so, before anything is done for what it is to hold; leaves nothing behind, and what is there alone.
+/// Fails where `write` could not write the file, before any work for its content is done. Leaves no file behind, and
+/// existing files alone.
 pub(super) fn can_write(path: &Path) -> Result<(), Failure> {
     let try_beside = |target: PathBuf| beside(&target).and_then(|(temporary, _)| fs::remove_file(temporary));
     let tried = replace_target(path).and_then(|target| target.map_or(Ok(()), try_beside));
     tried.map_err(|e| Failure::Input(format!("{}: cannot write: {e}", path.display())))
 }
 
-/// The file that is to be replaced or made, behind links; none where something else is, a device or a pipe, which cannot be replaced.
+/// The file that is to be replaced or made, behind links; `None` for a device or a pipe, which cannot be replaced.
 fn replace_target(path: &Path) -> io::Result<Option<PathBuf>> {
     match fs::metadata(path) {
         Ok(what) if what.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
@@ -42,7 +44,7 @@ fn replace_target(path: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
-/// A new file in the same folder, under a name that nobody has.
+/// A new file in the same folder, under an unused name.
 fn beside(target: &Path) -> io::Result<(PathBuf, File)> {
     let name = target.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
     let process = std::process::id();
@@ -81,7 +83,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is left to whoever cleans the temporary directory.
+        // A folder that cannot be removed is left to the cleaner of the temporary directory.
         if fs::remove_dir_all(&self.0).is_ok() {
             leftovers::forget(&Leftover::Folder(self.0.clone()));
         }

@@ -12,9 +12,9 @@ pub(super) fn of_a_run() -> &'static AtomicBool {
     &STOP
 }
 
-/// The same where ending is all there is to it.
+/// The flag for work that only has to end; from here on Ctrl-C raises it.
 pub(super) fn flag() -> &'static AtomicBool {
-    // Who is interrupted once takes away what was made; the second time leaves it.
+    // After the first interrupt, the program removes everything that it made. After the second, it leaves everything.
     raise_with(|| {}, || note("\nquitting at once: `sluicenet clean` removes what is left"));
     &STOP
 }

@@ -1,4 +1,5 @@
-//! The command line, with one file for each verb. A line belongs here when it knows a verb, an option or a table on the terminal.
+//! The command line, with one file for each verb. A line belongs here when it knows a verb, an option or a table on the
+//! terminal.
 //!
 //! Results go to stdout: a table, or the same as JSON with `--json` and nothing else. Progress, warnings and errors go to
 //! stderr. Each kind of `Failure` has its exit code.

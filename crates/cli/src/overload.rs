@@ -1,4 +1,4 @@
-//! `bench overload` and `bench loss-sweep`: what is lost between two senders and a sink.
+//! `bench overload` and `bench loss-sweep`: losses between two senders and a sink.
 
 use super::failure::Failure;
 use super::files::{self, Scratch};

@@ -23,7 +23,7 @@ fn is_ours(args: &[String]) -> bool {
     args.first().is_some_and(|program| Path::new(program).file_stem().is_some_and(|name| name == "sluicenet"))
 }
 
-/// The command line of `args`. What is there by now is replaced: it is the same.
+/// The command line of `args`. Existing results are replaced, because the new ones are equal.
 fn command(args: &[String]) -> String {
     let verb = args.iter().skip(1).find(|arg| !arg.starts_with('-')).map_or("", String::as_str);
     let replaces = ["run", "sweep"].contains(&verb);

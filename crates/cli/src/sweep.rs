@@ -60,7 +60,7 @@ impl Sweep {
     }
 }
 
-/// Refuses before the first run what the last one would be refused for.
+/// Refuses the sweep before its first run, if any of its runs would be refused over an existing result.
 fn refuse_existing(cells: &[Cell], dir: &Path, existing: Existing) -> Result<(), Failure> {
     let taken = |c: &&Cell| dir.join(&c.folder).join("manifest.json").exists();
     match cells.iter().find(taken).filter(|_| existing == Existing::Refuse) {
@@ -96,7 +96,7 @@ impl Results<'_> {
         files::write(&self.dir.join(REPORT), &report::html(pages, &options))
     }
 
-    /// What `--json` prints.
+    /// Output of `--json`.
     pub fn printed(&self) -> serde_json::Value {
         let configurations = self.configurations();
         let runs: Vec<Printed<'_>> = self
@@ -238,7 +238,7 @@ impl Results<'_> {
         self.done.iter().map(|d| d.figures.losses_where_none_may_be()).sum()
     }
 
-    /// How the command ends; `hint` says what to do after an interrupt.
+    /// The end of the command; `hint` gives advice after an interrupt.
     pub fn verdict(&self, hint: &str) -> Result<(), Failure> {
         if interrupt::raised() {
             let complete = self.done.iter().filter(|d| d.figures.is_complete()).count();
@@ -293,7 +293,7 @@ fn maybe_time(us: Option<f64>) -> String {
     us.map_or(NONE.into(), time)
 }
 
-/// What stands over the values of a key: its last part where that is enough to know it by.
+/// Heading over the values of a key: its last part where that part identifies the key.
 fn axis_title(key: &str) -> &str {
     match key {
         FLOW_CONTROL_KEY | CONGESTION_KEY => key.rsplit('.').next().unwrap_or(key),

@@ -1,4 +1,4 @@
-//! `switch`: the lossless switch beside guests, containers and processes, and what can be asked of it.
+//! `switch`: the lossless switch beside guests, containers and processes, and the requests to it.
 
 use super::failure::Failure;
 use super::table::{Table, count};

@@ -1,4 +1,5 @@
-//! The tables of a scenario, `[[table]]`: a figure over two axes of its sweep, seeds together, beside what a source says.
+//! The tables of a scenario, `[[table]]`: a figure over two axes of its sweep, seeds together, beside the figures of a
+//! source.
 
 use super::cells::{self, Cell};
 use super::failure::Failure;
@@ -26,11 +27,11 @@ struct Shown {
     half_width: Option<f64>,
     /// The worst of the runs.
     worst: Option<f64>,
-    /// And its seed.
+    /// Seed of the worst run.
     worst_seed: Option<u64>,
-    /// What the source has.
+    /// The source's figure.
     source: Option<f64>,
-    /// The mean less that.
+    /// The mean less the source's figure.
     difference: Option<f64>,
 }
 

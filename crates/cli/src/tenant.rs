@@ -1,4 +1,4 @@
-//! `bench tenant`: what a guest of `bench overload` is told to do. Prints one object.
+//! `bench tenant`: commands for a guest of `bench overload`. Prints one object.
 
 use super::failure::Failure;
 use super::output;

@@ -17,7 +17,7 @@ pub(super) struct Validate {
     overrides: Overrides,
 }
 
-/// What there is to say of a scenario.
+/// Findings about a scenario.
 #[derive(Serialize)]
 struct Findings {
     file: String,

@@ -68,7 +68,7 @@ impl Agent {
         Repr { source: SOURCE, message: Message::Mark { number: self.lease.next_mark(), part, parts } }.emit()
     }
 
-    /// Whether it was lost since the last call.
+    /// Whether the agent was lost since the last call.
     pub fn was_lost(&mut self) -> bool {
         std::mem::take(&mut self.lost)
     }

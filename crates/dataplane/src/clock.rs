@@ -1,7 +1,7 @@
-//! The time stamp counter, to say what a frame costs.
+//! The processor's time-stamp counter, to measure the cost of a frame.
 #![allow(unsafe_code)]
 
-/// What the counter shows, where there is one.
+/// The value of the processor's time-stamp counter, or `None` on a processor without one.
 #[inline]
 pub fn ticks() -> Option<u64> {
     #[cfg(target_arch = "x86_64")]

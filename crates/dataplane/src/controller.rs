@@ -1,4 +1,4 @@
-//! The overlay's controller as a daemon, and a server's socket to it (`docs/controller.md`).
+//! The overlay's controller as a daemon, and a server's socket to the controller (`docs/controller.md`).
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -93,11 +93,11 @@ impl Daemon {
     }
 
     fn send(&mut self, to: SocketAddr, datagram: &[u8; LEN]) {
-        // A server that does not get it asks again, or is told again.
+        // A server that misses the datagram asks again, or is told again.
         self.unsent += u64::from(self.socket.send_to(datagram, to).is_err());
     }
 
-    /// Answers arrived messages and sends pending ones, without waiting; whether there may be more.
+    /// Answers arrived messages and sends pending ones, without waiting; returns whether there may be more.
     pub fn round(&mut self) -> io::Result<bool> {
         let now = self.now();
         self.controller.handle_timeout(now);

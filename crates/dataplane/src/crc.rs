@@ -1,9 +1,9 @@
-//! CRC-32C by the processor's own instructions where it has them: the tables of [`sluicenet_wire::crc`] take longer for a frame than all
-//! else that zBridge does with it.
+//! CRC-32C by the processor's own instructions where it has them. With the tables of [`sluicenet_wire::crc`], the sum of a
+//! frame takes longer than all other work of zBridge.
 //!
-//! The instruction for eight bytes takes three cycles, and another one can begin in each. So long pieces are summed in three lanes, which
-//! are put together by a carry-less multiplication (Gopal et al. 2011, "Fast CRC Computation for iSCSI Polynomial Using CRC32
-//! Instruction").
+//! The instruction for eight bytes takes three cycles, and the next one can begin in each cycle. So long pieces are summed in
+//! three lanes, and a carry-less multiplication combines their sums (Gopal et al. 2011, "Fast CRC Computation for iSCSI
+//! Polynomial Using CRC32 Instruction").
 
 /// Of two pieces, one behind the other.
 #[allow(unsafe_code)]
@@ -25,8 +25,8 @@ const LANE_MOST: usize = 192;
 #[cfg(target_arch = "x86_64")]
 const LANE_LEAST: usize = 8;
 
-/// What a sum is multiplied by for each number of words behind it: x^(64 n - 33). A product of two sums has one power more than their
-/// coefficients say, and the instruction that reduces it adds 32.
+/// The factors of a sum, by the number n of words behind it: x^(64 n - 33). A product of two sums has one power more than
+/// their coefficients say, and the instruction that reduces it adds 32.
 #[cfg(target_arch = "x86_64")]
 const POWERS: [u32; 2 * LANE_MOST + 1] = {
     let mut powers = [0; 2 * LANE_MOST + 1];
@@ -70,7 +70,7 @@ fn by_instruction(pieces: [&[u8]; 2]) -> u32 {
     !sum as u32
 }
 
-/// What a sum is once as many zeros follow it as `power` says.
+/// The sum with zeros appended, where `power` is the factor for their number.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn behind_it(sum: u64, power: u32) -> u64 {

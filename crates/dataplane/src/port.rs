@@ -24,14 +24,14 @@ pub struct Descriptor {
     pub len: u32,
 }
 
-/// The port's other side broke the rules, or is gone; the port is no longer served.
+/// The port's other side broke the rules, or went away; the port is no longer served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokenPort;
 
 /// How a frame is to be cut into segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Segmentation {
-    /// It is one frame.
+    /// No segmentation: the frame is sent as one.
     #[default]
     None,
     /// TCP over IPv4.
@@ -45,7 +45,7 @@ pub enum Segmentation {
 pub struct Offload {
     /// Where the summed bytes start, and the offset of the checksum after that; both inside the frame.
     pub checksum: Option<(u16, u16)>,
-    /// Whether it is to be cut.
+    /// The kind of segmentation.
     pub segmentation: Segmentation,
     /// Bytes of payload in each segment; 0 for one frame.
     pub segment: u16,
@@ -191,7 +191,7 @@ pub trait Port: Send {
         false
     }
 
-    /// The traffic classes whose frames it takes now.
+    /// The traffic classes whose frames the port takes now.
     fn takes(&mut self) -> PrioritySet {
         PrioritySet::ALL
     }
@@ -223,7 +223,7 @@ pub trait Port: Send {
         0
     }
 
-    /// Reserves room for a frame of `len` bytes with `offload` until [`Port::deliver`]; whether there is room.
+    /// Reserves room for a frame of `len` bytes with `offload` until [`Port::deliver`]; returns whether there is room.
     fn reserve(&mut self, len: u32, offload: &Offload) -> Result<bool, BrokenPort>;
 
     /// Delivers a frame for which room was reserved.
@@ -249,8 +249,9 @@ pub trait Port: Send {
     /// A configured station is at a port of this switch, or no longer. A port to other servers makes that known there.
     fn announce(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
 
-    /// A station that is not configured has shown itself at a port of this switch, with its address or 0.0.0.0, or is gone. A
-    /// port to other servers makes that known there, unless the address belongs to another station.
+    /// Tells the port about a station of this switch: a station that is not configured has appeared, with its address or
+    /// 0.0.0.0, or has left. A port to other servers announces the station there, unless the address belongs to another
+    /// station.
     fn learn(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
 
     /// Bytes of the largest IP packet that it carries to other servers; `None` if it leads to none.

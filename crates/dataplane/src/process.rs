@@ -65,7 +65,7 @@ impl DerefMut for Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(thing) = &self.thing {

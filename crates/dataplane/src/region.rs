@@ -20,8 +20,8 @@ pub struct Region {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value until it is dropped, whichever thread that is on; all access to it is by atomics
-// and by copies that allow for somebody else writing.
+// SAFETY: the mapping belongs to this value until it is dropped, on any thread; all access to it is by atomics, and by copies
+// that allow for other writers.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -36,7 +36,7 @@ impl Region {
         Ok((Region::map(&file, len)?, file))
     }
 
-    /// The memory of a region that somebody else created.
+    /// Opens the memory of a region that another process created.
     pub fn open(file: OwnedFd) -> io::Result<Region> {
         let seals = rustix::fs::fcntl_get_seals(&file)?;
         if !seals.contains(SealFlags::SHRINK) {
@@ -84,8 +84,8 @@ impl Region {
     pub fn word(&self, at: usize) -> &AtomicU32 {
         let pointer = self.checked_pointer(at, 4);
         assert!(at % 4 == 0);
-        // SAFETY: inside the mapping, which lives as long as `self`, and aligned, for mappings begin at a page. An atomic may
-        // be written by somebody else.
+        // SAFETY: inside the mapping, which lives as long as `self`, and aligned, since mappings begin at a page. An atomic
+        // may have other writers.
         unsafe { AtomicU32::from_ptr(pointer.cast()) }
     }
 
@@ -188,7 +188,7 @@ impl Buffers {
     #[inline(always)]
     fn checked_pointer(&self, buffer: u32) -> *mut u8 {
         assert!(buffer < self.count);
-        // SAFETY: inside of what `new` checked.
+        // SAFETY: inside the range that `new` checked.
         unsafe { self.base.as_ptr().add(buffer as usize * BUFFER_BYTES) }
     }
 
@@ -270,7 +270,7 @@ mod tests {
         let mut bytes = [0; 100];
         theirs.read(1, &mut bytes);
         assert_eq!(bytes[..], frame);
-        // What was checked is what is delivered, whatever the sender does meanwhile.
+        // The checked bytes are delivered, whatever the sender writes meanwhile.
         let first_bytes = theirs.first_bytes(1);
         ours.write(1, &[99; 16]);
         theirs.copy(1, 100, first_bytes, &ours, 0);

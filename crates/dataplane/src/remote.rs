@@ -41,7 +41,7 @@ impl<T> Remote<T> {
     /// The loop has ended.
     pub fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut T) -> R + Send + 'static) -> io::Result<R> {
         let (answer, answered) = sync_channel(1);
-        // The caller may have given up; nobody needs the result then.
+        // The caller may have given up; the result is then dropped.
         self.post(move |owner| drop(answer.send(job(owner))))?;
         answered.recv().map_err(|_| stopped())
     }

@@ -122,9 +122,9 @@ pub struct Port {
     detection_time: Duration,
     /// Entries that named no buffer, or a frame that was too short or too long.
     pub bad_entries: u64,
-    /// Times a socket was full for the detection time while somebody waited, and times it was believed no more for that.
+    /// How often a socket was full for the detection time while frames waited for it.
     pub sockets_stuck: u64,
-    /// The second of these.
+    /// How often a socket's reports were ignored because it stayed full.
     pub sockets_ignored: u64,
 }
 
@@ -437,7 +437,7 @@ impl port::Port for Port {
     fn wake_up(&mut self) {
         self.send.wake_up();
         self.free.wake_up();
-        // It does not matter whether there was anything to read.
+        // An empty counter is no error.
         let _ = rustix::io::read(&self.kick, &mut [0u8; 8]);
     }
     fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
@@ -541,8 +541,8 @@ impl Client {
         Ok(self.send_and_name(parts)?.is_some())
     }
 
-    /// The same for a frame that counts under two numbers, one of each kind, until its buffer comes back; 0 does not count. So
-    /// a program knows how many buffers each destination and each of its sockets uses.
+    /// Sends a frame that counts under two numbers, one of each kind, until its buffer comes back; 0 does not count. So a
+    /// program knows how many buffers each destination and each of its sockets uses.
     pub fn send_parts_under(&mut self, numbers: [u16; 2], parts: &[&[u8]]) -> Result<bool, BrokenPort> {
         let Some(buffer) = self.send_and_name(parts)? else { return Ok(false) };
         for (of, number) in self.outstanding.iter_mut().zip(numbers).filter(|(_, number)| *number != 0) {
@@ -599,7 +599,7 @@ impl Client {
         Ok(Some(frame.len as usize))
     }
 
-    /// The same, but the frame's buffer is kept until [`Client::give_back`].
+    /// Receives a frame, and keeps its buffer until [`Client::give_back`].
     #[inline(always)]
     pub fn receive_and_keep(&mut self, into: &mut [u8]) -> Result<Option<Descriptor>, BrokenPort> {
         let Some(next) = self.receive.pop()? else { return Ok(None) };
@@ -638,7 +638,7 @@ impl Client {
         self.region.word(AT_FULL_COUNT).store(listed.len() as u32, Ordering::Release);
     }
 
-    /// Shows the switch the new entries; whether it sleeps and has to be woken.
+    /// Shows the switch the new entries; returns whether it sleeps and has to be woken.
     #[inline(always)]
     #[must_use]
     pub fn publish(&mut self) -> bool {
@@ -647,12 +647,12 @@ impl Client {
         self.free.publish() | sent
     }
 
-    /// Announces that the program sleeps until it can receive or send; whether it may.
+    /// Announces that the program sleeps until it can receive or send; returns whether it may sleep.
     pub fn fall_asleep(&mut self) -> Result<bool, BrokenPort> {
         self.fall_asleep_until(1)
     }
 
-    /// The same for a program that wants to send `enough` frames at once.
+    /// Falls asleep, for a program that wants to send `enough` frames at once.
     pub fn fall_asleep_until(&mut self, enough: u32) -> Result<bool, BrokenPort> {
         Ok(self.receive.fall_asleep()? & (self.stock.len() >= enough as usize || self.returned.fall_asleep()?))
     }

@@ -1,6 +1,6 @@
-//! What the kernel says of a TCP connection (`TCP_INFO`).
+//! The kernel's state of a TCP connection (`TCP_INFO`).
 //!
-//! The structure has grown at its end with the kernel, which says how much of it it filled in. No crate names its newest fields.
+//! The structure grows at its end with the kernel, which reports how much of it is filled in. No crate has its newest fields.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -21,15 +21,15 @@ pub struct TcpInfo {
     pub timeouts: Option<u16>,
 }
 
-/// What is said of a connection.
+/// Reads the state of a connection.
 ///
 /// # Errors
 /// This is no TCP socket.
 pub fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
     let mut bytes = [0u8; ROOM];
     let mut len = ROOM as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `bytes`, which has as many, and what it wrote to `len`; the descriptor
-    // is borrowed for the call.
+    // SAFETY: the kernel writes at most `len` bytes to `bytes`, which has as many, and the written length to `len`; the
+    // descriptor is borrowed for the call.
     let done = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),

@@ -1,4 +1,5 @@
-//! File descriptors that nobody asked for (HOSTILE 11). By itself, for it counts those of the whole process.
+//! Unrequested file descriptors (HOSTILE 11). The test is a program of its own, because it counts the descriptors of the
+//! whole process.
 
 mod vhost_rig;
 
@@ -22,7 +23,7 @@ fn descriptors_sent_with_any_message_are_closed() {
     let before = open_descriptors();
     let file = std::fs::File::open("/dev/null").unwrap();
     let mut sent = 0;
-    // The kernel lets a process have some hundreds on their way at once, and takes 253 with a message.
+    // The kernel allows a process some hundreds of descriptors on their way at once, and takes 253 with a message.
     for round in 0..600 {
         let socket = UnixStream::connect(rig.path(0)).unwrap();
         let many = [1, 2, 8, 31, 32, 33, 100, 253][round % 8];
@@ -30,7 +31,7 @@ fn descriptors_sent_with_any_message_are_closed() {
         let mut space = vec![std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-        // Every request there is and some there are not, with a body of 8 bytes or in two pieces of it.
+        // Every known request and some unknown ones, with a body of 8 bytes or in two pieces of it.
         let mut bytes: Vec<u8> = [round as u32 % 45, 1, 8].into_iter().flat_map(u32::to_le_bytes).collect();
         bytes.extend([0; 8]);
         let cut = if round % 3 == 0 { 16 } else { 20 };
@@ -38,7 +39,7 @@ fn descriptors_sent_with_any_message_are_closed() {
             sent += many;
         }
         if cut < 20 {
-            // It may be gone already.
+            // The connection may be gone already.
             let _ = sendmsg(&socket, &[IoSlice::new(&bytes[cut..])], &mut control, SendFlags::NOSIGNAL);
         }
         drop(socket);

@@ -1,8 +1,9 @@
-//! zBridge's channels of a server's machines (Crisan 2014, 5.3.4), one to each machine elsewhere and traffic class: classes overtake each
-//! other. What leaves is numbered, kept until it is acknowledged, and sent again where it was lost; what comes is put in order.
+//! zBridge's channels of a server's machines (Crisan 2014, 5.3.4), one for each remote machine and traffic class: classes
+//! overtake each other. Outgoing frames are numbered, kept until acknowledged, and sent again if lost. Incoming frames
+//! are put in order.
 //!
-//! Both worlds have this box: between the vSwitch and the adapter of simulated servers, and between the switch and the tunnel of
-//! real ones. `N` names a channel, `F` stands for a frame.
+//! Both worlds have this box: between the vSwitch and the adapter of simulated servers, and between the switch and the
+//! tunnel of real ones. `N` names a channel, `F` stands for a frame.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -11,10 +12,11 @@ use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::transport::zbridge::{Channel, ChannelConfig, ChannelCounters, Header, Outgoing, Refusal};
 
-/// Times a channel asks and hears nothing before somebody should find out whether its other end is still there.
+/// Unanswered requests of a channel after which somebody should find out whether the other end still exists.
 const SILENT: u32 = 10;
 
-/// Channels that may be ending at a time to make room for others, and how often one more is looked for: all of them are looked at.
+/// Most channels that may be closing at a time to make room for others, and the interval between searches for another: a
+/// search looks at all channels.
 const CLOSING: usize = 32;
 const LOOK_AGAIN: Duration = Duration::from_us(100);
 
@@ -23,20 +25,20 @@ struct Pair<N, F> {
     name: N,
     channel: Channel<F>,
     is_active: bool,
-    /// The deadline that stands in the timers.
+    /// The channel's deadline in `timers`.
     armed_at: Instant,
-    /// When a frame last came or went.
+    /// Time at which a frame was last sent or received.
     used: Instant,
 }
 
-/// What is to be sent: to whom, and whether it has been sent before.
+/// A frame to be sent, its channel, and whether the frame has been sent before.
 #[derive(Debug)]
 pub struct Sending<N, F> {
     /// The channel.
     pub name: N,
-    /// The header, and what it carries.
+    /// The header, and the frame it carries.
     pub outgoing: Outgoing<F>,
-    /// Whether what it carries was sent before.
+    /// Whether the carried frame was sent before.
     pub again: bool,
 }
 
@@ -50,24 +52,24 @@ pub struct Channels<N, F> {
     free: Vec<usize>,
     /// Slots for channels.
     limit: usize,
-    /// Whose a channel is, and how many each has.
+    /// The owner of a channel, and the number of channels of each owner.
     owner: fn(&N) -> u16,
     owned: BTreeMap<u16, usize>,
-    /// Channels that would end because their slot is needed, and when one was looked for last.
+    /// Channels asked to close because their slots are needed, and the time of the last search for one.
     closing: Vec<usize>,
     looked: Option<Instant>,
     /// Channels that may have something to send, in turn.
     active: VecDeque<usize>,
-    /// Deadlines that nobody has been told of yet.
+    /// Deadlines not yet reported to the caller.
     timers: Vec<(Instant, usize)>,
-    /// Counted by channels that are no more.
+    /// Counters of ended channels.
     before: ChannelCounters,
 }
 
 impl<N: Copy + Ord, F: Clone> Channels<N, F> {
-    /// None yet, and slots for `limit`. No `owner` has more of them than are free, so that there is always one for another; whoever has
-    /// as many waits until one has ended in which there was nothing. That takes both its ends: one that ended alone would leave the
-    /// other with frames that nobody knows to have arrived.
+    /// No channels yet, and slots for `limit`. No `owner` has more slots than are free, so that there is always one for
+    /// another owner. An owner at this limit waits until one of its empty channels has ended. Both ends of a channel must
+    /// end: if one ended alone, the other would keep frames without knowing whether they had arrived.
     pub fn new(config: ChannelConfig, limit: usize, owner: fn(&N) -> u16) -> Channels<N, F> {
         Channels {
             config,
@@ -85,34 +87,35 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         }
     }
 
-    /// Frames inside that are not on their way out: that wait to be sent for the first time, or came before their turn.
+    /// Frames inside that are not on their way out: they wait for their first transmission, or arrived before their turn.
     pub fn queued(&self) -> u64 {
         self.pairs
             .iter()
             .map(|p| (p.channel.unsent_and_in_flight() - p.channel.in_flight() + p.channel.early()) as u64)
             .sum()
     }
-    /// Of those, the ones that wait to be sent.
+    /// Queued frames that wait for their first transmission.
     pub fn unsent(&self) -> u64 {
         self.pairs.iter().map(|p| (p.channel.unsent_and_in_flight() - p.channel.in_flight()) as u64).sum()
     }
-    /// Copies of frames that were sent and not acknowledged.
+    /// Copies of frames that were sent and not yet acknowledged.
     pub fn copies(&self) -> u64 {
         self.pairs.iter().map(|p| p.channel.in_flight() as u64).sum()
     }
-    /// What all channels have counted.
+    /// Counters of all channels together.
     pub fn counters(&self) -> ChannelCounters {
         self.by_name.values().fold(self.before, |sum, &at| sum + self.pairs[at].channel.counters())
     }
-    /// Whether one may have something to send.
+    /// Whether a channel may have something to send.
     pub fn has_output(&self) -> bool {
         !self.active.is_empty()
     }
-    /// Whether it is there.
+    /// Whether the channel exists.
     pub fn contains(&self, name: N) -> bool {
         self.by_name.contains_key(&name)
     }
-    /// Whether a channel takes a frame, or may begin with it. Where it may not for want of a slot, one is freed.
+    /// Whether a channel takes a frame, or may begin with it. If there is no slot for a new channel, an idle channel is
+    /// asked to end.
     pub fn has_room(&mut self, now: Instant, name: N) -> bool {
         match self.by_name.get(&name) {
             Some(&at) => self.pairs[at].channel.has_room(),
@@ -124,7 +127,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         self.owned.get(&owner).copied().unwrap_or(0)
     }
 
-    /// Whether one may begin. Where it may not, one that is idle is asked to end.
+    /// Whether a channel may begin. If there is no slot, an idle channel is asked to end.
     fn has_slot(&mut self, now: Instant, name: N) -> bool {
         let has = self.owned((self.owner)(&name)) < self.limit - self.by_name.len();
         if !has {
@@ -133,8 +136,8 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         has
     }
 
-    /// Of the channels in which there is nothing, and whose owner has no fewer, the one that was not used for longest would end. What is
-    /// only received by is idle between two frames.
+    /// Asks the empty channel that has been idle longest to end, among owners with no fewer channels than this one. A
+    /// channel that only receives is idle between two frames.
     fn free_a_slot(&mut self, now: Instant, name: N) {
         let Channels { pairs, closing, .. } = self;
         closing.retain(|&at| pairs[at].channel.is_closing());
@@ -147,13 +150,13 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
             let channel = &self.pairs[at].channel;
             channel.is_empty() && !channel.is_closing()
         });
-        // An owner that has some has one at least: nobody's first ends for one that has more.
+        // Every owner here has at least one channel: an owner's first channel never ends for an owner with more.
         let of_many = idle.filter(|&&at| self.owned((self.owner)(&self.pairs[at].name)) >= own.max(1));
         let oldest = of_many.min_by_key(|&&at| (self.pairs[at].used, self.pairs[at].name)).copied();
         let Some(at) = oldest else { return };
         let pair = &mut self.pairs[at];
         pair.channel.close(now);
-        // One that is not connected yet is tried again when others were.
+        // A channel that is not connected yet is tried again after the others.
         pair.used = now;
         if pair.channel.is_closing() {
             self.closing.push(at);
@@ -161,7 +164,8 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         }
     }
 
-    /// Its channel, if there is a slot for it; `random` makes the numbers of its connections, which must differ from those of any before.
+    /// The slot of a channel, new if necessary and if one is free. `random` makes the numbers of its connections, which
+    /// must differ from all earlier ones.
     fn pair(&mut self, now: Instant, name: N, random: impl FnOnce() -> Rng) -> Option<usize> {
         if let Some(&at) = self.by_name.get(&name) {
             return Some(at);
@@ -173,7 +177,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         let channel = Channel::new(self.config, random());
         let at = match self.free.pop() {
             Some(at) => {
-                // It may still be among the active ones.
+                // The slot may still be in `active`.
                 let pair = &mut self.pairs[at];
                 (pair.name, pair.channel, pair.armed_at) = (name, channel, Instant::MAX);
                 at
@@ -187,7 +191,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         Some(at)
     }
 
-    /// The slot of a channel of which nothing is left is free.
+    /// Frees the slot of a channel of which nothing is left.
     fn free_if_over(&mut self, at: usize) {
         let Channels { pairs, by_name, .. } = self;
         if pairs[at].channel.is_over() && by_name.get(&pairs[at].name) == Some(&at) {
@@ -196,7 +200,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         }
     }
 
-    /// Something happened to a channel: it may have something to say, now or later.
+    /// Notes an event at a channel: the channel may have something to send, now or later.
     fn touch(&mut self, at: usize) {
         let pair = &mut self.pairs[at];
         if !core::mem::replace(&mut pair.is_active, true) {
@@ -207,7 +211,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
 
     fn arm(&mut self, at: usize) {
         let pair = &mut self.pairs[at];
-        // One that is too early costs a look; setting it anew with every frame would cost more.
+        // A timer that is too early costs one check; setting it anew with every frame would cost more.
         if let Some(deadline) = pair.channel.poll_timeout()
             && deadline < pair.armed_at
         {
@@ -216,10 +220,10 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         }
     }
 
-    /// A frame is to be sent.
+    /// Accepts a frame to be sent.
     ///
     /// # Errors
-    /// When its channel takes no more, or there is no slot for one.
+    /// The frame, when its channel is full or there is no slot for a new channel.
     pub fn send(&mut self, now: Instant, name: N, frame: F, random: impl FnOnce() -> Rng) -> Result<(), Full<F>> {
         let Some(at) = self.pair(now, name, random) else { return Err(Full(frame)) };
         self.pairs[at].used = now;
@@ -228,7 +232,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         Ok(())
     }
 
-    /// A frame will be sent: greets the other end unless that is done, or there is no slot for a channel.
+    /// Prepares to send: greets the other end, unless that was done already or there is no slot for a channel.
     pub fn open(&mut self, now: Instant, name: N, random: impl FnOnce() -> Rng) {
         if self.contains(name) {
             return;
@@ -240,17 +244,17 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         }
     }
 
-    /// Whether what is sent by it goes at once.
+    /// Whether a frame of this channel would be sent at once.
     pub fn is_open(&self, name: N) -> bool {
         self.by_name.get(&name).is_some_and(|&at| self.pairs[at].channel.is_open())
     }
 
-    /// Whether one of those that `may` send may have something to send.
+    /// Whether a channel that `may` send may have something to send.
     pub fn has_output_of(&self, may: impl Fn(&N) -> bool) -> bool {
         self.active.iter().any(|&at| may(&self.pairs[at].name))
     }
 
-    /// What to send next, of those that `may`.
+    /// The next frame to send, among channels that `may` send.
     pub fn poll_transmit(&mut self, now: Instant, may: impl Fn(&N) -> bool) -> Option<Sending<N, F>> {
         for _ in 0..self.active.len() {
             let at = self.active.pop_front()?;
@@ -276,7 +280,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     /// A frame came for a channel; see [`Channel::receive`].
     ///
     /// # Errors
-    /// The frame, where it is not taken.
+    /// The frame, where it is rejected.
     #[allow(clippy::too_many_arguments)]
     pub fn receive(
         &mut self,
@@ -288,7 +292,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         deliver: &mut impl FnMut(F),
         free: &mut impl FnMut(F),
     ) -> Result<(), (Option<F>, Refusal)> {
-        // Who wants to begin and finds no slot asks again.
+        // A sender that wants to begin a channel and finds no slot asks again.
         let Some(at) = self.pair(now, name, random) else { return Err((frame, Refusal::Stale)) };
         self.pairs[at].used = now;
         let taken = self.pairs[at].channel.receive(now, header, frame, deliver, free);
@@ -296,17 +300,17 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         taken
     }
 
-    /// Whether it has a connection.
+    /// Whether the channel has a connection.
     pub fn is_connected(&self, name: N) -> bool {
         self.by_name.get(&name).is_some_and(|&at| self.pairs[at].channel.is_connected())
     }
 
-    /// Whether its [connection has ended](Channel::take_ended) since this was asked last.
+    /// Whether the channel's [connection has ended](Channel::take_ended) since the last call.
     pub fn take_ended(&mut self, name: N) -> bool {
         self.by_name.get(&name).is_some_and(|&at| self.pairs[at].channel.take_ended())
     }
 
-    /// [Asks](Channel::inquire) its other end; `false` where it has no connection.
+    /// [Asks](Channel::inquire) the channel's other end; `false` where the channel has no connection.
     pub fn inquire(&mut self, now: Instant, name: N) -> bool {
         let Some(&at) = self.by_name.get(&name) else { return false };
         let asks = self.pairs[at].channel.inquire(now);
@@ -316,13 +320,13 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         asks
     }
 
-    /// What it has never sent, in its order: it is not here any more.
+    /// Takes the frames that were never sent, in order: the channel does not hold them any more.
     pub fn take_unsent(&mut self, name: N) -> impl Iterator<Item = F> + use<N, F> {
         let pair = self.by_name.get(&name).map(|&at| &mut self.pairs[at]);
         pair.map(|pair| pair.channel.take_unsent()).into_iter().flatten()
     }
 
-    /// What was sent to who forgot everything is not sent again: `free` gets it.
+    /// Passes unacknowledged frames to `free` if the other end has forgotten everything: they are not sent again.
     pub fn free_unacknowledged(&mut self, name: N, free: &mut impl FnMut(F)) {
         let Some(&at) = self.by_name.get(&name) else { return };
         if let Some(frames) = self.pairs[at].channel.take_unacknowledged() {
@@ -331,13 +335,14 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         }
     }
 
-    /// Ends the channels of which that is so; `free` gets their frames, those that were sent, and those that were not or wait for their turn.
+    /// Ends the channels for which `so` holds. `free` gets all their frames: those sent, those not yet sent, and those
+    /// that wait for their turn.
     pub fn end(&mut self, mut so: impl FnMut(&N) -> bool, free: &mut impl FnMut(F)) {
         let ending: Vec<N> = self.by_name.keys().copied().filter(|name| so(name)).collect();
         ending.into_iter().for_each(|name| self.end_one(name, free));
     }
 
-    /// The same of one.
+    /// Ends one channel, as [`Channels::end`] does.
     pub fn end_one(&mut self, name: N, free: &mut impl FnMut(F)) {
         let Some(at) = self.by_name.remove(&name) else { return };
         let channel = &mut self.pairs[at].channel;
@@ -352,13 +357,14 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         };
     }
 
-    /// Deadlines: each is to be [handed back](Channels::handle_timeout) when it has come.
+    /// New deadlines: each is to be [handed back](Channels::handle_timeout) when it has come.
     pub fn take_timers(&mut self) -> impl Iterator<Item = (Instant, usize)> + '_ {
         self.timers.drain(..)
     }
 
-    /// A deadline has come. Returns the channel whose other end has not been heard of for some nine seconds at the source's timeout, and
-    /// again whenever it asks from then on: it may be gone, or held up. What was sent to it stays until somebody [says](Channels::end).
+    /// Handles a deadline. Returns the channel if its other end has been silent for some nine seconds at the source's
+    /// timeout, and again at each later request. The other end may be gone or delayed. Frames sent to it are kept until
+    /// the caller [ends](Channels::end) the channel.
     pub fn handle_timeout(&mut self, now: Instant, deadline: Instant, at: usize) -> Option<N> {
         let pair = self.pairs.get_mut(at).filter(|pair| pair.armed_at == deadline)?;
         pair.armed_at = Instant::MAX;
@@ -389,14 +395,14 @@ mod tests {
     #[test]
     fn one_tenant_leaves_places_for_others() {
         let mut channels: Channels<(u16, u32), u64> = Channels::new(CONFIG, 16, |name| name.0);
-        // In each of them a frame waits for an answer that never comes.
+        // In each channel a frame waits for an answer that never comes.
         let had = (0..100).filter(|&k| send(&mut channels, 0, (1, k))).count();
         assert_eq!(had, 8, "no more than are free");
         let had = (0..100).filter(|&k| send(&mut channels, 1, (2, k))).count();
         assert_eq!(had, 4);
         assert!(send(&mut channels, 2, (3, 0)), "and there is one for the next");
         assert!(!send(&mut channels, 2, (1, 100)) && send(&mut channels, 2, (1, 0)), "those that are there go on");
-        // Once some have ended there is room for as many.
+        // Once some channels have ended there is room for as many new ones.
         channels.end(|name| name.0 == 1 && name.1 < 3, &mut |_| {});
         assert!(send(&mut channels, 3, (1, 100)));
     }
@@ -427,7 +433,8 @@ mod tests {
         assert_eq!(drive(&mut ends), [Kind::Data { ack_request: false }]);
     }
 
-    /// As the fault campaign found it (seed 334 of the uplinks): machines that read slowly held both links for longer than ten timeouts.
+    /// Found by the fault campaign (seed 334 of the uplinks): machines that read slowly delayed both links for longer
+    /// than ten timeouts.
     #[test]
     fn nobody_is_silent_who_was_not_asked() {
         let mut channels: Channels<(u16, u32), u64> = Channels::new(CONFIG, 16, |name| name.0);
@@ -450,7 +457,7 @@ mod tests {
         assert_eq!((asked, channels.counters().timeouts), (SILENT, u64::from(SILENT)));
     }
 
-    /// Two servers' channels, next to each other.
+    /// The channels of two servers, connected to each other.
     struct Servers {
         now: Instant,
         ends: [Channels<(u16, u32), u64>; 2],
@@ -470,7 +477,7 @@ mod tests {
             self.ends[from].send(self.now, name, frame, || Rng::from_words(&[number])).is_ok()
         }
 
-        /// Until nobody has anything to say.
+        /// Runs until neither end has anything to send.
         fn drive(&mut self) {
             while self.ends.iter().any(Channels::has_output) {
                 for from in [0, 1] {
@@ -512,7 +519,7 @@ mod tests {
         assert!(w.send(1, (2, 0), 0));
         w.drive();
         for k in 0..20 {
-            // One of its own ends for it, at both ends and after a while.
+            // One of the owner's own channels ends for the new one, at both ends and after a while.
             assert!(w.send(1, (1, k), u64::from(k)));
             (0..6).for_each(|_| w.wait());
             assert!(w.ends[0].contains((1, k)), "{k}");
@@ -521,7 +528,7 @@ mod tests {
         assert!(w.ends[0].contains((2, 0)), "though that was used longest ago");
         assert!(!w.ends[0].contains((1, 0)) && !w.ends[1].contains((1, 0)));
         for tenant in 3..9 {
-            // Another tenant's first is never refused while somebody has more.
+            // Another tenant's first channel is never refused while some tenant has more.
             assert!(w.send(1, (tenant, 0), 0));
             (0..6).for_each(|_| w.wait());
             assert!(w.ends[0].contains((tenant, 0)), "{tenant}");
@@ -529,7 +536,7 @@ mod tests {
         assert_eq!(w.ends.each_ref().map(|end| end.counters().given_up), [0, 0]);
     }
 
-    /// More channels than slots, all of them in use by turns, both ways.
+    /// More channels than slots, all of them used in turn, in both directions.
     #[test]
     fn whoever_ends_for_another_loses_nothing() {
         let mut w = Servers::new([6, 7]);

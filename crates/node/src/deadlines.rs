@@ -1,5 +1,4 @@
-//! What happens inside a server later: packets on their way through a stage of fixed latency, and the next time of each
-//! VM.
+//! Later events inside a server: packets on their way through a stage of fixed latency, and the next deadline of each VM.
 
 use crate::pool::Handle;
 use crate::ring::Ring;
@@ -11,7 +10,7 @@ use sluicenet_proto::time::Instant;
 /// A packet on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delayed {
-    /// When it is through.
+    /// Time at which the packet leaves the stage.
     pub at: Instant,
     /// The packet.
     pub packet: Handle,
@@ -22,14 +21,14 @@ impl Delayed {
     const NONE: Delayed = Delayed { at: Instant::MAX, packet: Handle::NONE };
 }
 
-/// Packets on their way, in the order in which they will be through; of one instant, the first to enter comes first.
+/// Packets on their way, in the order in which they leave the stage. At equal times, the first to enter leaves first.
 #[derive(Clone, Debug)]
 pub struct DelayLine {
-    /// The first one, [`Delayed::NONE`] if there is none: often it is the only one.
+    /// The first packet, or [`Delayed::NONE`] if there is none: often it is the only one.
     first: Delayed,
-    /// The others. A new one is nearly always last, or a few slots before: latencies are fixed, sizes are not.
+    /// The other packets. A new one is nearly always last, or a few slots before: latencies are fixed, sizes are not.
     others: Ring<Delayed>,
-    /// When the last of these is through.
+    /// Time at which the last packet leaves the stage.
     last: Instant,
 }
 
@@ -61,17 +60,17 @@ impl DelayLine {
             self.last = other.at;
         }
         self.last = self.last.max(other.at);
-        // The former first one entered before all others.
+        // The former first packet entered before all others.
         self.others.insert_sorted(other, |p| if is_first { p.at < other.at } else { p.at <= other.at });
     }
 
-    /// When the first packet is through; [`Instant::MAX`] when there is none.
+    /// Time at which the first packet leaves the stage; [`Instant::MAX`] when there is none.
     #[inline(always)]
     pub fn first(&self) -> Instant {
         self.first.at
     }
 
-    /// Takes the packets that are through at `now`, one at a time.
+    /// Takes the packets that have left the stage by `now`, one at a time.
     #[inline(always)]
     pub fn pop(&mut self, now: Instant) -> Option<Delayed> {
         if self.first.at > now {
@@ -144,14 +143,14 @@ impl Deadlines {
         Some(core::mem::replace(&mut self.first, next))
     }
 
-    /// What the first deadline is for; for a caller that fetches memory ahead.
+    /// The subject of the first deadline; for a caller that prefetches memory.
     #[inline(always)]
     pub fn front(&self) -> u16 {
         self.first.1
     }
 }
 
-/// A timer: when it expires, its class and its token.
+/// A timer: its expiry time, its class and its token.
 pub type Timer = (Instant, u8, u64);
 
 /// Timers that wait, in the order of [`Timer`].
@@ -174,7 +173,7 @@ impl Timers {
         self.heap.push(Reverse(timer));
     }
 
-    /// When the first one expires; [`Instant::MAX`] when there is none.
+    /// Expiry time of the first timer; [`Instant::MAX`] when there is none.
     #[inline(always)]
     pub fn first(&self) -> Instant {
         self.first
@@ -190,7 +189,7 @@ impl Timers {
         Some(timer)
     }
 
-    /// The first one; for a caller that fetches memory ahead.
+    /// The first timer; for a caller that prefetches memory.
     #[inline(always)]
     pub fn front(&self) -> Option<&Timer> {
         self.heap.peek().map(|t| &t.0)
@@ -243,7 +242,7 @@ mod tests {
                 line.push(Delayed { at, packet: Handle::from_index(n) });
                 deadlines.insert(at, n as u16);
                 timers.push((at, 0, u64::from(n)));
-                // A stable sort: of one instant, the first to enter comes first.
+                // A stable sort: at equal times, the first to enter comes first.
                 packets.push((at, n));
                 packets.sort_by_key(|p| p.0);
                 times.push((at, n as u16));

@@ -1,4 +1,5 @@
-//! One interface of a device for both worlds: a frame comes in, a port that is ready is asked for its next frame, a deadline passes.
+//! The interface of a device, common to both worlds: it receives a frame, provides a ready port's next frame, and handles
+//! a deadline.
 
 use crate::pool::{Handle, Pool};
 use alloc::vec::Vec;
@@ -9,10 +10,10 @@ use sluicenet_proto::time::Instant;
 /// A port of a box, counted from 0.
 pub type PortId = u16;
 
-/// Ports that became ready to send, or stay so after they were asked; one may be named twice, which costs one idle poll.
+/// Ports that became ready to send, or stay ready after a poll. A port may be named twice, which costs one idle poll.
 #[derive(Clone, Debug, Default)]
 pub struct PortSet {
-    /// The first one: seldom is there another.
+    /// The first port: there is seldom another.
     first: Option<PortId>,
     others: Vec<PortId>,
 }
@@ -31,47 +32,47 @@ impl PortSet {
             self.others.push(port);
         }
     }
-    /// Takes one out.
+    /// Takes a port out.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<PortId> {
         if self.others.is_empty() { self.first.take() } else { self.others.pop() }
     }
-    /// Whether none is named.
+    /// Whether the set is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 }
 
-/// The order of what arrives at a box in one instant: drawn anew for each, from nothing but seed, box and time, so that no port
-/// is favoured and no result hangs on the order in which a world happened to find out.
+/// The order of simultaneous arrivals at a box. It is drawn anew for each instant from seed, box and time alone. No port
+/// is favoured, and no result depends on the order in which a world found the arrivals.
 #[derive(Clone, Copy, Debug)]
 pub struct TieBreak(u64);
 
 impl TieBreak {
-    /// That of an instant, in picoseconds, at the box that the world calls `node`.
+    /// The order for the instant `at`, in picoseconds, at the box that the world calls `node`.
     pub fn new(seed: u64, node: u32, at: u64) -> TieBreak {
         TieBreak(hash_words(&[seed, node as u64, at]))
     }
-    /// What an arrival at `port` is sorted by, before the port's own number.
+    /// The first sort key of an arrival at `port`; the second is the port's number.
     #[inline(always)]
     pub fn of(self, port: PortId) -> u64 {
         mix64(self.0 ^ mix64(port as u64 + 1))
     }
 }
 
-/// How far a caller of [`Device::fetch`] has come.
+/// Progress of a caller of [`Device::fetch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefetchStep {
-    /// The box itself is at hand.
+    /// The box itself is in the cache.
     Lists,
-    /// Its lists are, and the frames that arrive or whose deadline passes.
+    /// The box's lists are in the cache, and the frames that arrive or whose deadline passes.
     Index,
-    /// The index of its connections is.
+    /// The index of the box's connections is in the cache.
     Sockets,
 }
 
-/// What the world says of a box's wires.
+/// The world's information about a box's wires.
 pub trait Wires {
     /// Whether the wire of `port` could take a frame now. The data plane may always answer no.
     fn idle(&self, port: PortId) -> bool;
@@ -79,12 +80,13 @@ pub trait Wires {
 
 /// A box with ports, for frames of one kind.
 ///
-/// Frames stay where they are, in the caller's [`Pool`]; the interface passes their handles. A box that is given one owns it
-/// until it hands it out again or releases it. A wire never takes a frame back: what finds no room is dropped by name
-/// inside the box.
+/// Frames stay in place in the caller's [`Pool`]; the interface passes their handles. A box that is given a handle owns
+/// it until the box hands it out again or releases it. A wire never takes a frame back: a frame that finds no room is
+/// dropped and counted inside the box.
 pub trait Device<F: Frame> {
-    /// A frame came in at `port`. An answer of `Some` means it goes straight out of that port, whose wire was idle: the
-    /// caller owns it again, no port was woken and no deadline moved. Otherwise the box keeps it or has released it.
+    /// Receives a frame at `port`. `Some` means that the frame goes straight out of the returned port, whose wire was
+    /// idle: the caller owns the frame again, no port was woken and no deadline moved. Otherwise the box keeps the frame
+    /// or has released it.
     fn receive(
         &mut self,
         now: Instant,
@@ -95,15 +97,15 @@ pub trait Device<F: Frame> {
         woke: &mut PortSet,
     ) -> Option<PortId>;
 
-    /// The wire of `port` is free: its next frame, which is the caller's now. `woke` names `port` again if more could
-    /// follow.
+    /// Provides the next frame of `port`, whose wire is free; the caller owns the frame. `woke` names `port` again if
+    /// more frames could follow.
     fn poll_transmit(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>, woke: &mut PortSet) -> Option<Handle>;
 
-    /// The frame that `port` will probably send next, for a caller that fetches memory ahead of its use.
+    /// The frame that `port` will probably send next, for a caller that prefetches memory.
     fn upcoming(&self, port: PortId) -> Option<Handle>;
 
-    /// Names the memory that what happens next will touch, to a caller that fetches it ahead: the `arrivals`
-    /// and the next deadlines. What a step reads, the steps before have named.
+    /// Names the memory that the next events will touch, for a caller that prefetches it: events are the `arrivals` and
+    /// the next deadlines. Each step reads only memory that earlier steps have named.
     fn fetch(
         &self,
         _step: PrefetchStep,
@@ -113,7 +115,7 @@ pub trait Device<F: Frame> {
     ) {
     }
 
-    /// A deadline given by [`Device::poll_timeout`] passed.
+    /// Handles a deadline given by [`Device::poll_timeout`].
     fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<F>, woke: &mut PortSet);
 
     /// The earliest deadline; [`Instant::MAX`] when there is none.

@@ -1,10 +1,11 @@
-//! How receivers share slots when some of them take nothing now, or never again.
+//! Sharing of slots among receivers, some of which take nothing now, or never again.
 
-/// How many of so many `slots` one may have, of which `free` are nobody's: of three quarters no more than are free there, as Choudhury and Hahne
-/// share a switch's memory with a parameter of 1, and of what is left then a part each. So one alone has three eighths, and of 512 slots ninety that
-/// stop one after the other, and keep what they have, leave some for the next.
+/// Most slots that one receiver may have out of `slots`, while `free` are unassigned. Three quarters of the slots are
+/// shared by the rule of Choudhury and Hahne for a switch's memory, with a parameter of 1: a receiver may have as many of
+/// them as are free. The last quarter is handed out in small parts. So one receiver alone has three eighths. Of 512
+/// slots, ninety receivers that stop one after the other and keep their slots leave some for the next.
 ///
-/// The more are free, the more it is: who is within it by a count that is behind is within it.
+/// The limit grows with `free`: a receiver within the limit of an outdated, smaller count is within the current limit.
 #[inline(always)]
 pub fn limit(slots: u32, free: u32) -> u32 {
     match free {

@@ -1,9 +1,9 @@
-//! Which stations of a switch may talk to each other ([`Policy`]): asked where a frame enters the switch, before it asks for credits, and
-//! where one comes in from another server, before it is kept or answered.
+//! The gate checks which stations of a switch may talk to each other ([`Policy`]). It checks a frame from a guest before
+//! the frame asks for credits. It checks a frame from another server before the frame is kept or answered.
 //!
-//! A machine has one vNIC or two (Crisan 2014, Table 5.2), each a station: the first is of the lossless stack, the second of the lossy
-//! one. First ones talk to first ones and second ones to second ones, and no frame of a second one is in a lossless class, whoever sent
-//! it: what is of the lossy stack never meets the lossless one.
+//! A machine has one vNIC or two (Crisan 2014, Table 5.2), each a station: the first is in the lossless stack, the second
+//! in the lossy stack. First vNICs talk to first vNICs and second ones to second ones. No frame of a second vNIC is in a
+//! lossless class, whoever sent it: frames of the lossy stack never meet the lossless stack.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -12,19 +12,19 @@ use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::overlay::policy::Policy;
 
-/// Verdicts that a gate keeps: those of as many pairs that talk at a time are found without looking at rules.
+/// Verdicts that a gate keeps. As many pairs that talk at a time are checked without looking at rules.
 const VERDICTS: usize = 256;
 
-/// Whose a station is.
+/// The machine of a station, and the station's place in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vnic {
     /// The machine, by one of its stations; `None` is a host outside.
     pub machine: Option<Station>,
-    /// Whether it is the second one, of the lossy stack.
+    /// Whether the station is the second vNIC, of the lossy stack.
     pub lossy: bool,
 }
 
-/// What holds between stations. One that is not named is the first vNIC of a machine of no tenant.
+/// Policy between stations. A station that is not named is the first vNIC of a machine of no tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StationPolicy {
     policy: Policy<Station>,
@@ -33,12 +33,12 @@ pub struct StationPolicy {
 }
 
 impl StationPolicy {
-    /// Of what holds between machines, whose stations are whose, and the classes that hold frames back.
+    /// From the policy between machines, the machines' stations, and the lossless classes.
     pub fn new(policy: Policy<Station>, vnics: BTreeMap<Station, Vnic>, lossless: PrioritySet) -> StationPolicy {
         StationPolicy { policy, vnics, lossless }
     }
 
-    /// Whose a station is.
+    /// The machine of a station, and the station's place in it.
     pub fn vnic(&self, station: Station) -> Vnic {
         self.vnics.get(&station).copied().unwrap_or(Vnic { machine: Some(station), lossy: false })
     }
@@ -50,10 +50,10 @@ impl StationPolicy {
     }
 }
 
-/// A frame's sender, receiver and class, and whether it may be.
+/// A frame's sender, receiver and class, and whether the frame is allowed.
 type Verdict = (Station, Station, Priority, bool);
 
-/// A policy and what was asked of it last.
+/// A policy and its latest verdicts.
 #[derive(Clone, Debug)]
 pub struct Gate {
     policy: Arc<StationPolicy>,
@@ -61,7 +61,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// One that was asked nothing yet.
+    /// A gate without verdicts.
     pub fn new(policy: Arc<StationPolicy>) -> Gate {
         Gate { policy, verdicts: Box::new([None; VERDICTS]) }
     }
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn first_vnics_talk_to_first_ones_and_second_ones_to_second_ones_in_their_class() {
         let mut gate = gate(vec![]);
-        // Twice: the second time it is known.
+        // Twice: the second time the verdict is known.
         for _ in 0..2 {
             for (from, to, class, may) in [
                 (1, 2, 0, true),

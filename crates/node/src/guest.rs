@@ -1,4 +1,4 @@
-//! A virtual machine: sockets, served in turn, and what its applications sent and expect.
+//! A virtual machine: its sockets, served in turn, and its applications' messages, sent and expected.
 
 use crate::adapter::Adapter;
 use crate::deadlines::DelayLine;
@@ -18,11 +18,11 @@ use sluicenet_proto::udp::{UdpReceiver, UdpSender};
 pub struct SocketId {
     /// The VM.
     pub vm: u8,
-    /// Its number there.
+    /// The socket's number in the VM.
     pub index: u32,
 }
 
-/// What carries a flow.
+/// The transport of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Transport {
     /// A TCP connection.
@@ -34,7 +34,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Its name in records and scenarios.
+    /// The transport's name in records and scenarios.
     pub const fn name(self) -> &'static str {
         match self {
             Transport::Tcp => "tcp",
@@ -44,55 +44,55 @@ impl Transport {
     }
 }
 
-/// What a flow is for; the application's own names stand in the records.
+/// The purpose of a flow; the records contain the application's own names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowLabel {
     /// Index of the flow's kind in the application's list of names.
     pub kind: u8,
-    /// The query it belongs to.
+    /// The query that the flow belongs to.
     pub query: Option<u64>,
 }
 
-/// A flow that ended, or how far it got: the row of the record.
+/// A flow that ended, or its progress so far: a row of the record.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowRecord {
     /// Unique in the run: the sender's host and a count.
     pub id: u64,
-    /// What it was for.
+    /// The flow's purpose.
     pub label: FlowLabel,
-    /// What carried it.
+    /// The flow's transport.
     pub transport: Transport,
     /// Sender.
     pub src: Address,
     /// Receiver.
     pub dst: Address,
-    /// Port it was sent from, and to.
+    /// Source and destination port.
     pub ports: (u16, u16),
-    /// Where it ends among the bytes its socket was given.
+    /// Position of the flow's end in its socket's byte stream.
     pub offset: u64,
     /// Traffic class.
     pub priority: Priority,
     /// Bytes the application sent.
     pub bytes: u64,
-    /// When it was handed to the socket.
+    /// Time at which the flow was handed to the socket.
     pub start: Instant,
-    /// When the receiving application had all of it.
+    /// Time at which the receiving application had all bytes.
     pub end: Option<Instant>,
     /// Bytes the receiving application had, as far as the sender knows.
     pub delivered: u64,
-    /// Retransmission timeouts of the connection while this was its first message not yet confirmed.
+    /// Retransmission timeouts of the connection while this flow was its first unconfirmed message.
     pub timeouts: u32,
-    /// Segments sent again in the same time.
+    /// Segments retransmitted in the same period.
     pub retransmissions: u32,
     /// Time spent waiting for the timeouts that fired.
     pub timeout_wait: Duration,
     /// Mean round-trip time above the smallest seen on the connection.
     pub queueing: Duration,
-    /// Time the sender's link was paused in this traffic class; of several links that frames take in turn, the mean.
+    /// Time the sender's link was paused in this traffic class; with several links that take turns, their mean.
     pub paused: Duration,
 }
 
-/// A message that was written and not yet confirmed.
+/// A message that was written and is not yet confirmed.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub id: u64,
@@ -104,7 +104,7 @@ pub(crate) struct Outgoing {
     pub before: Before,
 }
 
-/// What the connection had counted when a message was written.
+/// The connection's counters when a message was written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Before {
     pub timeouts: u32,
@@ -115,7 +115,7 @@ pub(crate) struct Before {
     pub paused: Duration,
 }
 
-/// A message that was announced and has not arrived in full.
+/// A message that was announced and has not fully arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming {
     pub tag: u64,
@@ -130,7 +130,7 @@ pub(crate) struct Incoming {
 pub(crate) enum Body {
     Tcp(Tcp),
     Udp(UdpSender, UdpReceiver),
-    /// None until the segment comes that opens it.
+    /// `None` until the segment arrives that opens the connection.
     Light(Option<Stream>),
 }
 
@@ -144,22 +144,22 @@ impl Body {
     }
 }
 
-/// A socket and what its application is waiting for. What every segment touches stands in front.
+/// A socket, and the messages its application awaits. The fields that every segment touches stand in front.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Socket {
     pub flow: FlowKey,
     pub priority: Priority,
-    /// Whether it stands in the round of those with something to send.
+    /// Whether the socket is in the round of sockets with something to send.
     pub scheduled: bool,
-    /// Whether the application closed it and it goes when the last byte is confirmed.
+    /// Whether the application closed the socket; it is removed when the last byte is confirmed.
     pub closing: bool,
-    /// Deadline of its entry in the timer heap.
+    /// Deadline of the socket's entry in the timer heap.
     pub timer_at: Instant,
-    /// Bytes the application wrote that the socket had no room for.
+    /// Bytes that the application wrote and that found no room in the socket.
     pub pending: u64,
     pub received: u64,
-    /// Where the first message of the inbox ends; the highest number when none is awaited.
+    /// End position of the first message in the inbox; the highest number when none is awaited.
     pub next_end: u64,
     pub body: Body,
     pub written: u64,
@@ -171,20 +171,20 @@ pub(crate) struct Socket {
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Guest {
-    /// When its port has sent, and received, the last packet.
+    /// Times at which the VM's port has finished sending, and receiving, the last packet.
     pub tx_free: Instant,
     pub rx_free: Instant,
     pub sockets: Sockets,
-    /// Packets on their way from its sockets to its port, and bytes of datagrams among them.
+    /// Packets on their way from the VM's sockets to its port, and the datagram bytes among them.
     pub tx: DelayLine,
     pub tx_datagram_bytes: u32,
-    /// The deadline that stands for the first of them.
+    /// The deadline set for the first of these packets.
     pub tx_deadline: Instant,
     /// Sockets with something to send, served in turn.
     pub ready: Ring<u32>,
-    /// UDP sockets whose bytes on that way fill their buffer.
+    /// UDP sockets whose bytes on the way to the port fill their buffers.
     pub parked: Vec<u32>,
-    /// What is remembered of closed connections, by peer.
+    /// Saved state of closed connections, by peer.
     pub cache: BTreeMap<Address, CacheEntry>,
 }
 
@@ -231,13 +231,13 @@ impl Socket {
         }
     }
 
-    /// A message was announced.
+    /// Adds an announced message.
     pub fn expect(&mut self, message: Incoming) {
         self.inbox.push_back(message);
         self.next_end = self.next_end.min(message.end);
     }
 
-    /// Takes the first message of the inbox if all of its bytes are here.
+    /// Takes the first message of the inbox if all of its bytes have arrived.
     pub fn take_complete(&mut self) -> Option<Incoming> {
         let message = *self.inbox.front().filter(|m| m.end <= self.received)?;
         self.inbox.pop_front();
@@ -245,7 +245,7 @@ impl Socket {
         Some(message)
     }
 
-    /// Time its frames have been paused at the adapter.
+    /// Time that this socket's frames have been paused at the adapter.
     #[inline(never)]
     pub fn paused(&self, now: Instant, adapter: &Adapter) -> Duration {
         let kind = match self.body {
@@ -256,7 +256,7 @@ impl Socket {
         adapter.paused_time(now, self.priority, || Packet::of_flow(self.flow, kind))
     }
 
-    /// What the connection has counted so far.
+    /// The connection's current counters.
     pub fn before(&self, paused: Duration) -> Before {
         match &self.body {
             Body::Tcp(tcp) => {
@@ -274,13 +274,13 @@ impl Socket {
         }
     }
 
-    /// The messages that are not confirmed, as they stand. What the connection counted since the last confirmation is the
-    /// first one's: the others wait for it, and each event counts once.
+    /// Records of the unconfirmed messages in their current state. Events that the connection counted since the last
+    /// confirmation belong to the first message: the others wait for it, and each event counts once.
     pub fn unfinished(&self, paused: Duration) -> impl Iterator<Item = FlowRecord> {
         self.outbox.iter().enumerate().map(move |(i, m)| {
             let so_far = match &self.body {
                 Body::Tcp(tcp) => tcp.bytes_acked(),
-                // Nobody tells the sender before it is complete.
+                // The sender learns nothing before the message is complete.
                 Body::Udp(..) | Body::Light(_) => m.begin,
             };
             let mut record = self.record(m, None, so_far.clamp(m.begin, m.end) - m.begin, paused);
@@ -332,7 +332,7 @@ pub(crate) enum Topic {
     Announce = 1,
     /// A message has arrived in full: end offset, time, bytes.
     Done = 2,
-    /// Words of an application.
+    /// Words from an application.
     App = 3,
 }
 
@@ -343,7 +343,7 @@ pub(crate) const ESTABLISHED: u64 = 1 << 55;
 pub(crate) const DATAGRAMS: u64 = 1 << 54;
 /// In an announcement: a connection of TCPlight.
 pub(crate) const LIGHT: u64 = 1 << 53;
-/// Where the priority of an announced connection stands.
+/// Position of the priority of an announced connection.
 pub(crate) const PRIORITY_SHIFT: u32 = 50;
 /// Bits of an offset or a word in the third word of message metadata.
 pub(crate) const METADATA_WORD: u64 = (1 << PRIORITY_SHIFT) - 1;

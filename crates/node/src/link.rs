@@ -1,4 +1,4 @@
-//! What joins two boxes.
+//! Links between two boxes.
 
 use crate::device::PortId;
 use sluicenet_proto::time::Duration;
@@ -10,9 +10,9 @@ pub type NodeId = u32;
 /// One direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Direction {
-    /// From this box and port.
+    /// Sending box and port.
     pub from: (NodeId, PortId),
-    /// To this one.
+    /// Receiving box and port.
     pub to: (NodeId, PortId),
     /// Speed.
     pub rate: Rate,
@@ -22,6 +22,6 @@ pub struct Direction {
     pub first_bit: bool,
     /// Time from the last bit of a pause frame to the receiver's gate: cable and response time.
     pub pause_latency: Duration,
-    /// Probability that a bit arrives wrong.
+    /// Probability of a bit error.
     pub bit_error_rate: f64,
 }

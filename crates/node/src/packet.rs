@@ -1,4 +1,4 @@
-//! A frame in the simulator: what the headers say and how long it is, in 56 bytes.
+//! A frame in the simulator: the contents of its headers and its length, in 56 bytes.
 
 mod bridge;
 #[cfg(test)]
@@ -32,14 +32,14 @@ impl Address {
     pub const fn vm(self) -> u8 {
         self.0 as u8
     }
-    /// As one word.
+    /// The address as one word.
     #[inline(always)]
     pub const fn to_bits(self) -> u32 {
         self.0
     }
 }
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -54,12 +54,13 @@ pub enum Kind {
     Pause,
     /// A message of zCredit; `flags` is its kind, `seq` its channel, `ack`, `ts` and `extra` its numbers.
     Credit,
-    /// A frame of zBridge that carries no other; `flags` is its kind, `seq` and `ack` its numbers, the rest holds its connection and up
-    /// to three ranges.
+    /// A zBridge frame without a payload frame; `flags` is its kind, `seq` and `ack` its numbers. The rest holds its
+    /// connection and up to three ranges.
     Bridge,
-    /// A frame that a tunnel's bytes are of, carried beside them as metadata is; `more` says what it is, `serial` its number.
+    /// A frame in a tunnel's byte stream, carried beside the bytes as metadata is; `more` is its kind, `serial` its
+    /// number.
     Tunnelled,
-    /// What an application's header would say, carried beside the bytes because simulated packets have none.
+    /// The contents of an application's header, carried beside the bytes because simulated packets have none.
     Metadata,
 }
 
@@ -77,17 +78,18 @@ pub const IP_LIGHT_BYTES: u16 = 20 + sluicenet_wire::tcplight::HEADER_LEN as u16
 const ECN_SHIFT: u8 = 3;
 const INNER_ECN_SHIFT: u8 = 5;
 const CORRUPT: u8 = 0x80;
-/// Bits of `Packet::more`: number of SACK blocks, options present, encapsulated, carried by zBridge, which asks for an answer.
+/// Bits of `Packet::more`: number of SACK blocks, options present, encapsulated, carried by zBridge, acknowledgment
+/// requested.
 const SACK_COUNT: u8 = 0x03;
 const TIMESTAMPS: u8 = 0x04;
 const SYN_OPTIONS: u8 = 0x08;
 const ENCAPSULATED: u8 = 0x10;
 const BRIDGED: u8 = 0x20;
 const ACK_REQUEST: u8 = 0x40;
-/// Where `more` keeps the kind of a frame in a TCP tunnel, which has none of zBridge's headers.
+/// Position in `more` of the kind of a frame in a TCP tunnel; such a frame has no zBridge header.
 const TUNNELLED_SHIFT: u8 = 5;
 
-/// A packet's headers and lengths. SACK blocks stand as 21-bit distances from the acknowledgment number.
+/// A packet's headers and lengths. SACK blocks are stored as 21-bit distances from the acknowledgment number.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Packet {
@@ -114,7 +116,7 @@ const _: () = assert!(core::mem::size_of::<Packet>() == 56);
 /// A distance of a SACK block's edge that fits its field.
 const SACK_REACH: u32 = 1 << 21;
 
-/// What stands around an IP packet on a link.
+/// The framing of an IP packet on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
     /// Header and check sequence, in bytes.
@@ -146,7 +148,7 @@ impl Framing {
     }
 }
 
-/// Where a packet goes and comes from: addresses and ports.
+/// The flow of a packet: addresses and ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowKey {
     /// Sender.
@@ -224,7 +226,7 @@ impl Packet {
         }
     }
 
-    /// A UDP datagram in a frame; `offset` is its place in the flow.
+    /// A UDP datagram in a frame; `offset` is its position in the flow.
     pub fn udp(flow: FlowKey, offset: u64, payload: u16, priority: Priority, framing: Framing) -> Packet {
         Packet {
             dst: flow.dst,
@@ -241,7 +243,7 @@ impl Packet {
         }
     }
 
-    /// A packet with nothing in it, to ask where those of a flow would go.
+    /// An empty packet, used to look up the route of a flow's packets.
     pub fn of_flow(flow: FlowKey, kind: Kind) -> Packet {
         let FlowKey { src, dst, sport, dport } = flow;
         Packet { dst, src, sport, dport, kind, ..Packet::default() }
@@ -276,7 +278,7 @@ impl Packet {
         (self.extra[1] >> 24) as u8
     }
 
-    /// The segment it carries.
+    /// The TCP segment in the packet.
     #[inline]
     pub fn segment(&self) -> Segment {
         let mut segment = Segment {
@@ -311,12 +313,12 @@ impl Packet {
     pub fn flow(&self) -> FlowKey {
         FlowKey { src: self.src, dst: self.dst, sport: self.sport, dport: self.dport }
     }
-    /// The VM it goes to.
+    /// The receiving VM.
     #[inline(always)]
     pub fn dst(&self) -> Address {
         self.dst
     }
-    /// The VM it comes from.
+    /// The sending VM.
     #[inline(always)]
     pub fn src(&self) -> Address {
         self.src
@@ -326,7 +328,7 @@ impl Packet {
     pub fn dport(&self) -> u16 {
         self.dport
     }
-    /// What it is.
+    /// The packet's kind.
     #[inline(always)]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -336,7 +338,7 @@ impl Packet {
     pub fn payload(&self) -> u16 {
         self.payload
     }
-    /// A datagram's place in its flow.
+    /// A datagram's position in its flow.
     pub fn udp_offset(&self) -> u64 {
         self.seq as u64 | (self.ack as u64) << 32
     }
@@ -354,7 +356,7 @@ impl Packet {
     pub fn inner_ecn(&self) -> Ecn {
         Ecn::from_bits(self.bits >> INNER_ECN_SHIFT)
     }
-    /// Whether it is in a tunnel.
+    /// Whether the packet is in a tunnel.
     #[inline(always)]
     pub fn is_encapsulated(&self) -> bool {
         self.more & ENCAPSULATED != 0
@@ -375,7 +377,7 @@ impl Packet {
         self.len -= bytes;
         self.more &= !ENCAPSULATED;
     }
-    /// Breaks the frame check sequence: what a bit error does.
+    /// Breaks the frame check sequence, as a bit error does.
     pub fn corrupt(&mut self) {
         self.bits |= CORRUPT;
     }
@@ -399,7 +401,7 @@ impl Frame for Packet {
         self.dst.host()
     }
     fn flow_hash(&self) -> u64 {
-        // All that a channel carries takes one way (Crisan 2014, 5.3.4).
+        // All frames of a channel take one path (Crisan 2014, 5.3.4).
         if self.more & BRIDGED != 0 {
             return mix64((self.src.0 as u64) << 32 | self.dst.0 as u64);
         }

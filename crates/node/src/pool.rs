@@ -1,7 +1,7 @@
-//! Where frames are: each is written once into a pool and known by its handle until it leaves the world.
+//! Storage of frames: each is written once into a pool and known by its handle until it leaves the world.
 //!
-//! Queues and wires hold handles. A handle has one owner at a time: who takes it from a queue passes it on or gives it
-//! back. The last one given back is used first, while it is still in the nearest cache.
+//! Queues and wires hold handles. A handle has one owner at a time: an owner that takes a handle from a queue passes it
+//! on or gives it back. The last handle given back is reused first, while its frame is still in the nearest cache.
 
 use alloc::vec::Vec;
 
@@ -21,7 +21,7 @@ impl Handle {
     /// No frame.
     pub const NONE: Handle = Handle(NONE);
 
-    /// Its number.
+    /// The handle's number.
     #[inline(always)]
     pub const fn index(self) -> u32 {
         self.0
@@ -39,7 +39,7 @@ impl Handle {
 struct Slot<F> {
     frame: F,
     next: u32,
-    /// Where it came from; the box decides what that means.
+    /// The frame's origin; its meaning is the box's own.
     origin: u16,
 }
 
@@ -65,7 +65,7 @@ impl Default for Fifo {
 }
 
 impl Fifo {
-    /// Whether no frame is in it.
+    /// Whether the queue is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.head == NONE
@@ -84,21 +84,21 @@ impl<F: Copy> Default for Pool<F> {
 }
 
 impl<F: Copy> Pool<F> {
-    /// A pool with address space for `frames`. The memory behind it is taken from the system as frames come, and moving
-    /// a pool that grew would double it for a moment; where there is no such space the pool grows all the same.
+    /// A pool with address space for `frames`. The system provides the memory behind it as frames come. Moving a pool
+    /// that grew would double its memory for a moment. If the address space is refused, the pool still grows.
     pub fn with_capacity(frames: usize) -> Pool<F> {
         let mut pool = Pool::default();
-        // A refusal costs speed later, nothing now.
+        // A refusal costs only speed, and only later.
         let _ = pool.slots.try_reserve_exact(frames);
         pool
     }
 
-    /// Frames in it.
+    /// Frames in the pool.
     pub fn in_use(&self) -> u32 {
         self.in_use
     }
 
-    /// Takes a frame in.
+    /// Adds a frame.
     #[inline(always)]
     pub fn insert(&mut self, frame: &F) -> Handle {
         self.in_use += 1;
@@ -121,7 +121,7 @@ impl<F: Copy> Pool<F> {
         Handle(self.slots.len() as u32 - 1)
     }
 
-    /// Gives a frame back. What it held can be read until the next [`Pool::insert`].
+    /// Gives a frame back. Its contents can be read until the next [`Pool::insert`].
     #[inline(always)]
     pub fn release(&mut self, at: Handle) {
         self.slots[at.0 as usize].next = self.free;
@@ -141,13 +141,13 @@ impl<F: Copy> Pool<F> {
         self.slots.get(at.0 as usize).map(|slot| &slot.frame)
     }
 
-    /// Where the frame of a handle is, for a caller that fetches memory ahead.
+    /// The address of a handle's frame, for a caller that prefetches memory.
     #[inline(always)]
     pub fn address(&self, at: Handle) -> *const u8 {
         self.slots.as_ptr().wrapping_add(at.0 as usize).cast()
     }
 
-    /// The frame of a handle, to change.
+    /// The frame of a handle, mutable.
     #[inline(always)]
     pub fn frame_mut(&mut self, at: Handle) -> &mut F {
         &mut self.slots[at.0 as usize].frame
@@ -167,7 +167,7 @@ impl<F: Copy> Pool<F> {
         slot.origin = origin;
     }
 
-    /// Takes the first frame of `queue`, and where it came from.
+    /// Takes the first frame of `queue`, and its origin.
     #[inline(always)]
     pub fn pop(&mut self, queue: &mut Fifo) -> Option<(Handle, u16)> {
         let at = queue.head;

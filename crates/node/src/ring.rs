@@ -1,8 +1,8 @@
-//! A queue in a ring of slots whose number is a power of two: every access costs one comparison.
+//! A queue in a ring of slots. The number of slots is a power of two: every access costs one comparison.
 
 use alloc::vec::Vec;
 
-/// Slots of a ring that has been used.
+/// Initial slots of a ring that has been used.
 const FIRST_SLOTS: usize = 4;
 
 /// A first-in first-out queue.
@@ -19,7 +19,7 @@ impl<T: Copy + Default> Ring<T> {
     pub fn len(&self) -> usize {
         self.len
     }
-    /// Whether there is none.
+    /// Whether the queue is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -69,7 +69,7 @@ impl<T: Copy + Default> Ring<T> {
         let at = self.slot(i);
         self.slots[at] = value;
     }
-    /// Keeps the elements of which `keeps` says so.
+    /// Keeps the elements for which `keeps` returns true.
     pub fn retain(&mut self, keeps: impl Fn(&T) -> bool) {
         for _ in 0..self.len {
             if let Some(value) = self.pop_front().filter(&keeps) {

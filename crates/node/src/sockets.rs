@@ -1,4 +1,4 @@
-//! The sockets of a VM, found by the flow they belong to.
+//! The sockets of a VM, found by their flow.
 
 use crate::guest::Socket;
 use crate::packet::FlowKey;
@@ -17,7 +17,7 @@ struct Entry {
 
 const EMPTY: Entry = Entry { key: 0, socket: NOWHERE };
 
-/// Sockets by number, and an index of them in open addressing: a look-up is one cache line, whose address is known ahead.
+/// Sockets by number, with a hash index in open addressing: a look-up is one cache line, whose address is known ahead.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sockets {
     /// A power of two of entries, at most half of them taken; none before the first socket.
@@ -60,14 +60,14 @@ impl Sockets {
         }
     }
 
-    /// Where the look-up of `flow` begins, for a caller that fetches memory ahead.
+    /// The address at which the look-up of `flow` begins, for a caller that prefetches memory.
     #[inline(always)]
     pub fn index_line(&self, flow: &FlowKey) -> Option<*const u8> {
         let entry = self.index.get(if self.index.is_empty() { 0 } else { self.home(key_of(flow)) })?;
         Some(core::ptr::from_ref(entry).cast())
     }
 
-    /// Where a socket is, without looking at it, for a caller that fetches memory ahead.
+    /// The address of a socket, found without reading the socket, for a caller that prefetches memory.
     #[inline(always)]
     pub fn socket_line(&self, number: u32) -> Option<*const u8> {
         self.sockets.get(number as usize).map(|s| core::ptr::from_ref(s).cast())
@@ -116,7 +116,7 @@ impl Sockets {
         while self.index[hole].socket != number {
             hole = (hole + 1) & mask;
         }
-        // What follows without a gap moves up unless that would put it before its home: no mark is left behind.
+        // Later entries without a gap move up, unless an entry would move before its home. So no tombstone is needed.
         let mut next = hole;
         loop {
             next = (next + 1) & mask;
@@ -139,13 +139,13 @@ impl Sockets {
         self.sockets.get(number as usize)?.as_ref()
     }
 
-    /// A socket by its number, to change.
+    /// A socket by its number, mutable.
     #[inline(always)]
     pub fn get_mut(&mut self, number: u32) -> Option<&mut Socket> {
         self.sockets.get_mut(number as usize)?.as_mut()
     }
 
-    /// All of them, by number.
+    /// All sockets, by number.
     pub fn iter(&self) -> impl Iterator<Item = &Socket> {
         self.sockets.iter().flatten()
     }

@@ -1,6 +1,6 @@
-//! How a switch of a fat-tree chooses among its upward ports for a flow, beyond what its router says of every frame: exact entries of
-//! a controller, the flow classifier, and what is out of reach (Al-Fares 2012, 3.1.6 to 3.1.8, 4.1.2). All of it is soft state: without it the
-//! router's word counts.
+//! A fat-tree switch's choice of upward ports per flow, beyond its router's choice for every frame. It uses exact entries
+//! of a controller, the flow classifier, and the destinations out of reach (Al-Fares 2012, 3.1.6 to 3.1.8, 4.1.2). All of
+//! this is soft state: without it the router's choice holds.
 
 use crate::device::PortId;
 use alloc::boxed::Box;
@@ -13,58 +13,59 @@ use sluicenet_proto::routing::fat_tree::ports::UpPorts;
 use sluicenet_proto::routing::fat_tree::tags::TagSwitch;
 use sluicenet_proto::time::{Duration, Instant};
 
-/// Entries of a switch, at most: the exact-match table of the source's (Al-Fares 2012, 4.3.3, a 32K entry SRAM).
+/// Most entries of a switch: the exact-match table of the source (Al-Fares 2012, 4.3.3, a 32K entry SRAM).
 pub const ENTRIES_MAX: usize = 1 << 15;
 
-/// A flow, as [`Frame::flow_hash`] tells it.
+/// A flow, as returned by [`Frame::flow_hash`].
 pub type FlowHash = u64;
 
-/// Who assigns a flow its first port, and whether it is moved.
+/// The assignment of a flow's first port, and of later moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assigns {
     /// The router.
     Router,
-    /// The least loaded port, where it stays unless the controller moves it (3.1.7).
+    /// The least loaded port. The flow stays there unless the controller moves it (3.1.7).
     LeastLoaded(Duration),
     /// The least loaded port; at the end of each period a few flows are moved (3.1.6).
     Classifier(Duration),
 }
 
-/// What an edge switch has counted of a flow that its hosts send.
+/// Counters of an edge switch for a flow from its hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Who sends.
+    /// The sender.
     pub src: HostId,
-    /// Who receives.
+    /// The receiver.
     pub dst: HostId,
     /// Bytes so far.
     pub bytes: u64,
-    /// When the first of them came.
+    /// Time of the flow's first frame.
     pub since: Instant,
-    /// Bytes when its counter was read last.
+    /// Bytes at the last reading of the counter.
     read: u64,
 }
 
-/// The part of one switch.
+/// The steering of one switch.
 #[derive(Clone, Debug)]
 pub struct Steering {
-    /// The first upward port, and how many there are.
+    /// The first upward port, and the number of upward ports.
     first_up: PortId,
     ups: u16,
-    /// Hosts of the fat-tree: what goes to others is the router's alone.
+    /// Hosts of the fat-tree: the router alone decides for other destinations.
     hosts: HostId,
     entries: BTreeMap<FlowHash, PortId>,
     classifier: Option<Box<FlowClassifier>>,
     moves: bool,
-    /// What it knows of failures; nothing where there are none.
+    /// The switch's knowledge of failures; none where there are none.
     tags: Option<Box<TagSwitch>>,
-    /// Of an edge switch, the flows that came from its hosts.
+    /// In an edge switch, the flows from its hosts.
     counted: Option<BTreeMap<FlowHash, Counted>>,
 }
 
 impl Steering {
-    /// Of a switch whose ports from `first_up` on lead up, in a fat-tree with so many hosts; `own` sets what it draws apart from
-    /// what others do, and `counts` is whether its other ports lead to hosts whose flows are counted.
+    /// Steering for a switch whose ports from `first_up` on lead up, in a fat-tree with `hosts` hosts. `own` makes this
+    /// switch's random draws differ from other switches'. `counts` is whether the other ports lead to hosts whose flows
+    /// are counted.
     pub fn new((first_up, ups): (PortId, u16), hosts: HostId, own: u64, assigns: Assigns, counts: bool) -> Steering {
         let classifier =
             |period| Some(Box::new(FlowClassifier::new(Instant::ZERO, ups.max(1), period, FLOWS_MAX, own)));
@@ -77,7 +78,8 @@ impl Steering {
         Steering { first_up, ups, hosts, entries: BTreeMap::new(), classifier, moves, tags: None, counted }
     }
 
-    /// The port for a frame that came in by `input`, where the router says `routed`; none where no upward port reaches its destination.
+    /// The output port for a frame from port `input`, where the router chose `routed`; `None` where no upward port
+    /// reaches the destination.
     #[inline]
     pub fn route<F: Frame>(&mut self, now: Instant, input: PortId, frame: &F, routed: PortId) -> Option<PortId> {
         let flow = frame.flow_hash();
@@ -89,7 +91,7 @@ impl Steering {
         self.steer(now, flow, frame.destination(), frame.len(), routed)
     }
 
-    /// The port for so many bytes of a flow; none where no upward port reaches its destination.
+    /// The port for `bytes` bytes of a flow; `None` where no upward port reaches the flow's destination.
     pub fn steer(&mut self, now: Instant, flow: FlowHash, dst: HostId, bytes: u32, routed: PortId) -> Option<PortId> {
         if routed < self.first_up || dst >= self.hosts {
             return Some(routed);
@@ -116,13 +118,13 @@ impl Steering {
         classifier.handle_packet(flow, bytes, usable).map(|up| first_up + up)
     }
 
-    /// What it knows of failures from now on.
+    /// Replaces the switch's knowledge of failures.
     pub fn know(&mut self, tags: TagSwitch) {
         self.tags = Some(Box::new(tags));
     }
 
-    /// Sends a flow by the upward `port` from now on; by whoever assigns ports where it is none. An entry more than there is room for counts for
-    /// nothing.
+    /// Sends a flow by the upward `port` from now on; with `None`, the entry is removed. An entry beyond the table's size
+    /// is ignored.
     pub fn set(&mut self, flow: FlowHash, port: Option<PortId>) {
         match port {
             Some(port) if port < self.first_up => {}
@@ -136,17 +138,19 @@ impl Steering {
         }
     }
 
-    /// Forgets all entries, as after the controller has been silent for too long: flows go where they would without it.
+    /// Forgets all entries, for example after the controller has been silent for too long. Flows then take their paths
+    /// without a controller.
     pub fn clear(&mut self) {
         self.entries.clear();
     }
 
-    /// Entries there are.
+    /// Number of entries.
     pub fn entries(&self) -> usize {
         self.entries.len()
     }
 
-    /// The counters of an edge switch, flow by flow. A flow that has not sent since the last reading is told once more and forgotten.
+    /// The counters of an edge switch, flow by flow. A flow that has not sent since the last reading is reported once
+    /// more and then forgotten.
     pub fn read(&mut self) -> Vec<(FlowHash, Counted)> {
         let Some(counted) = &mut self.counted else { return Vec::new() };
         let all = counted.iter().map(|(&flow, &c)| (flow, c)).collect();
@@ -241,7 +245,7 @@ mod tests {
         {
             let mut s = Steering::new((2, 2), 16, 0, assigns, false);
             let mut send = |ms, flow, bytes| s.steer(at(ms), flow, 9, bytes, 2).unwrap();
-            // The third shares a port with the first, which both fill, while the second ends.
+            // The third flow shares a port with the first, which both fill, while the second flow ends.
             let ports = [send(0, 1, 900), send(0, 2, 1_000), send(0, 3, 900)];
             assert!(ports[0] != ports[1] && ports[0] == ports[2], "{ports:?}");
             send(11, 1, 900);

@@ -1,22 +1,22 @@
-//! How a fat-tree is packaged and how much cable it takes (Al-Fares 2012, 3.3, figure 3.10).
+//! The packaging of a fat-tree, and the length of its cables (Al-Fares 2012, 3.3, figure 3.10).
 //!
-//! A pod's switches stand in one rack in its middle, as one "pod switch" wired inside; its machines stand in racks around it, and the
-//! cores are spread over the pods. Only cables between racks are counted by length.
+//! A pod's switches stand in one rack in its middle, as one "pod switch" wired inside. Its machines stand in racks
+//! around it, and the cores are spread over the pods. Only cables between racks are counted by length.
 
 use serde::Serialize;
 use sluicenet_proto::routing::fat_tree::FatTree;
 
-/// Machines of a rack, one rack unit each.
+/// The number of machines in a rack, one rack unit each.
 pub const RACK_MACHINES: u32 = 48;
 
-/// The floor, in metres. The source gives no lengths: these are a common raised floor's.
+/// The distances on the floor, in metres. The source gives no lengths: these are those of a common raised floor.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Floor {
     /// Side of the square that a rack takes with its share of the aisles.
     pub rack_m: f64,
-    /// Between two pods.
+    /// The width of the aisle between two pods.
     pub aisle_m: f64,
-    /// Up from a rack to the tray and down again, at each end.
+    /// The height from a rack to the tray, at each end of a cable.
     pub rise_m: f64,
 }
 
@@ -29,15 +29,15 @@ impl Default for Floor {
 /// Cables of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Run {
-    /// How many.
+    /// The number of cables.
     pub cables: u64,
-    /// In how many bundles they go.
+    /// The number of bundles of cables.
     pub bundles: u64,
-    /// Cables of a bundle, at most.
+    /// The most cables in a bundle.
     pub bundle_cables: u32,
-    /// All of them, in metres.
+    /// The length of all cables, in metres.
     pub length_m: f64,
-    /// The longest.
+    /// The length of the longest cable.
     pub longest_m: f64,
 }
 
@@ -46,39 +46,39 @@ pub struct Run {
 pub struct Cables {
     /// Ports of a switch.
     pub k: u32,
-    /// Racks of machines of a pod.
+    /// Racks of a pod's machines.
     pub pod_racks: u32,
-    /// Racks in all, those of the pod switches included.
+    /// Racks in all, including those of the pod switches.
     pub racks: u32,
-    /// Switches of a pod, packaged as one.
+    /// Switches of a pod, which are packaged as one pod switch.
     pub pod_switches: u32,
-    /// Cores that stand in a pod, at most.
+    /// The most cores that stand in a pod.
     pub pod_cores: u32,
     /// Ports of a pod switch to machines and cores.
     pub user_ports: u32,
-    /// All ports of its switches.
+    /// All ports of a pod switch's switches.
     pub total_ports: u32,
-    /// Cables inside it, between edge and aggregation.
+    /// Cables inside a pod switch, between edge and aggregation.
     pub internal_cables: u32,
     /// Columns and rows of the grid of pods.
     pub grid: [u32; 2],
-    /// Places of that grid without a pod.
+    /// Cells of this grid without a pod.
     pub grid_empty: u32,
-    /// The floor that lengths are of.
+    /// The floor for which lengths are computed.
     pub floor: Floor,
-    /// Between racks and their pod switch.
+    /// Cables between racks and their pod switch.
     pub machines: Run,
-    /// Between pod switches and cores in the same pod.
+    /// Cables between pod switches and cores in the same pod.
     pub cores_near: Run,
-    /// Between pod switches and cores in other pods.
+    /// Cables between pod switches and cores in other pods.
     pub cores_far: Run,
-    /// All that leave a rack, in metres.
+    /// The length of all cables that leave a rack, in metres.
     pub total_length_m: f64,
-    /// The same with racks and pods in one row each, for comparison.
+    /// The same length if racks and pods stand in one row each, for comparison.
     pub row_length_m: f64,
 }
 
-/// Things on a floor, in places of a grid.
+/// A grid of racks or pods on the floor.
 #[derive(Clone, Copy)]
 struct Grid {
     columns: u32,
@@ -96,7 +96,7 @@ impl Grid {
         let ((x, y), (u, v)) = (place(a), place(b));
         x.abs_diff(u) + y.abs_diff(v)
     }
-    /// The place whose distances to all others sum up to least.
+    /// The cell with the smallest sum of distances to all others.
     fn middle(self, places: u32) -> u32 {
         let sum = |&n: &u32| (0..places).map(|m| self.distance(n, m)).sum::<u32>();
         (0..places).min_by_key(sum).unwrap_or(0)
@@ -104,7 +104,7 @@ impl Grid {
 }
 
 impl Cables {
-    /// Of a fat-tree on a floor.
+    /// Computes the cables of a fat-tree on a floor.
     pub fn new(tree: FatTree, floor: Floor) -> Cables {
         let (k, half) = (tree.k(), tree.half());
         let pod_machines = half * half;
@@ -136,7 +136,8 @@ impl Cables {
     }
 }
 
-/// The runs with racks and pods in these grids.
+/// The cables if racks and pods stand in these grids: to machines, to cores of the same pod, and to cores of other
+/// pods.
 fn lengths(tree: FatTree, floor: Floor, pod_grid: Grid, grid: Grid) -> (Run, Run, Run) {
     let (k, half) = (tree.k(), tree.half());
     let pod_machines = half * half;
@@ -150,7 +151,7 @@ fn lengths(tree: FatTree, floor: Floor, pod_grid: Grid, grid: Grid) -> (Run, Run
         machines.add(k.into(), cables, length);
     }
     let side = |places: u32, grid: Grid| f64::from(grid.columns.min(places));
-    // A pod is as wide as its racks, and as deep; in a row it is one rack deep and the next pod is beside it all the same.
+    // A pod is as deep as it is wide. In a row of racks it is one rack deep, and the next pod still stands beside it.
     let pitch = side(racks + 1, pod_grid) * floor.rack_m + floor.aisle_m;
     // Core n stands in pod n mod k: k/4 in each where 4 divides k.
     let cores_at = |pod: u32| pod_machines / k + u32::from(pod < pod_machines % k);
@@ -166,7 +167,7 @@ fn lengths(tree: FatTree, floor: Floor, pod_grid: Grid, grid: Grid) -> (Run, Run
 }
 
 impl Run {
-    /// `times` bundles of so many cables of one length.
+    /// Adds `times` bundles of `cables` cables of one length.
     fn add(&mut self, times: u64, cables: u32, length_m: f64) {
         if cables == 0 {
             return;

@@ -1,18 +1,19 @@
-//! What a fat-tree costs, takes and gives off beside hierarchical trees (Al-Fares 2012, 2.1.3, 3.2, figures 2.2, 3.8, 3.9).
+//! The cost, power and heat of a fat-tree, compared with hierarchical trees (Al-Fares 2012, 2.1.3, 3.2, figures 2.2,
+//! 3.8, 3.9).
 
 use super::prices::{Model, Power, Prices};
 use serde::Serialize;
 use sluicenet_proto::routing::fat_tree::FatTree;
 use sluicenet_proto::routing::hierarchy::{Demand, Hierarchy};
 
-/// One network.
+/// The cost of one network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Network {
     /// `fat-tree` or `hierarchical`.
     pub kind: &'static str,
-    /// Asked for; 1 of a fat-tree.
+    /// Requested oversubscription; 1 for a fat-tree.
     pub oversubscription: f64,
-    /// What it is.
+    /// Actual oversubscription.
     pub oversubscription_actual: f64,
     /// Edge switches.
     pub edge: u64,
@@ -20,52 +21,52 @@ pub struct Network {
     pub aggregation: u64,
     /// Cores.
     pub core: u64,
-    /// Dollars.
+    /// Total price in dollars.
     pub dollars: f64,
-    /// Dollars for a host.
+    /// Price per host in dollars.
     pub dollars_per_host: f64,
-    /// If the list says what all of its switches take.
+    /// Total power and heat, if the price list has them for all switches.
     pub power: Option<Power>,
 }
 
 /// A fat-tree beside hierarchical trees for the same hosts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Of which year the prices are.
+    /// The year of the prices.
     pub year: u32,
     /// Hosts.
     pub hosts: u64,
-    /// Ports of the fat-tree's switches that are used.
+    /// Ports in use of each switch of the fat-tree.
     pub k: u32,
-    /// Ports that they have, and are priced with.
+    /// All ports of each switch of the fat-tree, which its price includes.
     pub switch_ports: u32,
-    /// The fat-tree first.
+    /// The networks, the fat-tree first.
     pub networks: Vec<Network>,
-    /// Most hosts of a fat-tree of that model, k^3/4.
+    /// The most hosts of a fat-tree of this switch model, k^3/4.
     pub fat_tree_hosts_max: u64,
-    /// Most hosts of a hierarchical tree at 1:1, if each has its share of an uplink: as Table 2.1 counts.
+    /// The most hosts of a hierarchical tree at 1:1, if each host has its share of an uplink, as Table 2.1 counts.
     pub hierarchical_hosts_max: u64,
 }
 
-/// What a comparison is asked for.
+/// The requested size of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// So many hosts, in a fat-tree of the list's switches with as many pods as that takes.
+    /// This number of hosts, in a fat-tree of the list's switches with as many pods as needed.
     Hosts(u64),
-    /// A whole fat-tree of so many ports.
+    /// A complete fat-tree with this number of ports per switch.
     Ports(FatTree),
 }
 
 impl Comparison {
-    /// Of a size, at each of these oversubscriptions.
+    /// Compares networks of one size, with hierarchical trees at each of the oversubscriptions.
     ///
     /// # Errors
-    /// What the list's switches cannot make.
+    /// A network that the list's switches cannot form.
     pub fn new(prices: &Prices, size: Size, oversubscriptions: &[f64]) -> Result<Comparison, String> {
         let model = &prices.fat_tree;
         let tree = match size {
             Size::Ports(tree) => tree,
-            // Larger switches than addresses allow are used as far as those go.
+            // Larger switches than addresses allow are used with fewer ports.
             Size::Hosts(_) => FatTree::new(model.ports.min(sluicenet_proto::routing::fat_tree::PORTS_MAX) & !1)
                 .map_err(|e| format!("{}: {e}", model.name))?,
         };
@@ -103,9 +104,10 @@ impl Comparison {
     }
 }
 
-/// Pods as whole as they have to be: every edge switch reaches all upper switches of its pod, and every upper switch has k/2 uplinks. Each core
-/// has as many links to one upper switch of every pod: one where more than half of the pods are there, so that all cores are; with fewer pods
-/// as many as divide the uplinks and fit its ports. With all hosts that is 5k^2/4.
+/// A fat-tree with only the pods that the hosts need. Every edge switch reaches all upper switches of its pod, and
+/// every upper switch has k/2 uplinks. Each core has the same number of links to one upper switch of every pod. This
+/// number is one if more than half of the pods exist, so that all cores exist. With fewer pods it is the largest number
+/// that divides the uplinks and fits the core's ports. With all hosts that is 5k^2/4.
 fn fat_tree(model: &Model, tree: FatTree, hosts: u64) -> Network {
     let (k, half) = (u64::from(tree.k()), u64::from(tree.half()));
     let edge = hosts.div_ceil(half);

@@ -1,4 +1,4 @@
-//! How many there are of everything in a fat-tree (Al-Fares 2012, 3, 3.1.2).
+//! The numbers of all parts of a fat-tree (Al-Fares 2012, 3, 3.1.2).
 
 use serde::Serialize;
 use sluicenet_proto::routing::fat_tree::FatTree;
@@ -6,32 +6,32 @@ use sluicenet_proto::routing::fat_tree::FatTree;
 /// Switches by layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Layers {
-    /// Next to the hosts.
+    /// Switches next to the hosts.
     pub edge: u32,
-    /// Above those, in pods.
+    /// Switches above the edge, in pods.
     pub aggregation: u32,
-    /// Between pods.
+    /// Switches between pods.
     pub core: u32,
-    /// All.
+    /// All switches.
     pub total: u32,
 }
 
-/// Links by what they join.
+/// Links by their ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Links {
-    /// Hosts and edge switches.
+    /// Links between hosts and edge switches.
     pub hosts: u32,
-    /// Edge and aggregation switches.
+    /// Links between edge and aggregation switches.
     pub pods: u32,
-    /// Aggregation switches and cores.
+    /// Links between aggregation switches and cores.
     pub cores: u32,
-    /// All.
+    /// All links.
     pub total: u32,
-    /// Directions between switches, which the flow scheduler keeps a bit each of.
+    /// Directions of links between switches; the flow scheduler keeps a bit for each.
     pub scheduled_directions: u32,
 }
 
-/// Addresses, first and last of each kind.
+/// The first and the last address of each kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Addresses {
     /// 10.pod.switch.ID.
@@ -44,7 +44,7 @@ pub struct Addresses {
     pub core: [String; 2],
 }
 
-/// All that there is to count.
+/// All numbers of a fat-tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Description {
     /// Ports of a switch.
@@ -53,7 +53,7 @@ pub struct Description {
     pub pods: u32,
     /// Hosts.
     pub hosts: u32,
-    /// Subnets, each a /24.
+    /// Subnets, each with a prefix of 24 bits.
     pub subnets: u32,
     /// Hosts of a subnet.
     pub subnet_hosts: u32,
@@ -65,16 +65,16 @@ pub struct Description {
     pub paths_between_pods: u32,
     /// Equal-cost paths between subnets of a pod.
     pub paths_in_pod: u32,
-    /// Prefixes of a table, at most.
+    /// The most prefixes of a table.
     pub prefixes_max: u32,
-    /// Suffixes of a table, at most.
+    /// The most suffixes of a table.
     pub suffixes_max: u32,
     /// Addresses.
     pub addresses: Addresses,
 }
 
 impl Description {
-    /// Of a fat-tree.
+    /// Describes a fat-tree.
     pub fn new(tree: FatTree) -> Description {
         let (k, hosts, subnets, cores) = (tree.k(), tree.hosts(), tree.subnets(), tree.cores());
         let level = tree.links_of_a_level();

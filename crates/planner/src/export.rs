@@ -6,7 +6,7 @@ use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::fat_tree::{FatTree, Peer, Switch};
 use std::io::{Result, Write};
 
-/// The image of hosts where none is said: small, with `ping` and `ip`.
+/// The default image of hosts: small, with `ping` and `ip`.
 pub const HOST_IMAGE: &str = "alpine:3";
 
 /// A switch's name as a bridge: e0-1, a0-1, and c1-2 for 10.k.1.2.
@@ -29,8 +29,8 @@ pub fn host(tree: FatTree, host: HostId) -> String {
     format!("h{pod}-{at}-{id}")
 }
 
-/// The commands that make a switch a bridge of Open vSwitch with its table: a program and its arguments a line, separated by
-/// blanks, for no shell to read. They can be run again.
+/// The commands that make a switch a bridge of Open vSwitch with its table. Each line is a program and its arguments,
+/// separated by blanks; no shell is needed. The commands can be repeated.
 pub fn ovs(tree: FatTree, switch: Switch) -> Vec<String> {
     let name = bridge(switch);
     let mut lines =
@@ -51,15 +51,15 @@ pub fn ovs(tree: FatTree, switch: Switch) -> Vec<String> {
 /// A node of a containerlab topology.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Node {
-    /// Its name.
+    /// The node's name.
     #[serde(skip)]
     pub name: String,
     /// `ovs-bridge` or `linux`.
     pub kind: &'static str,
-    /// Of a host.
+    /// The image of a host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// What a host runs when it is there.
+    /// The commands that a host runs at its start.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exec: Vec<String>,
 }
@@ -69,14 +69,14 @@ pub fn nodes(tree: FatTree, image: &str) -> impl Iterator<Item = Node> {
     let switch = |s| Node { name: bridge(s), kind: "ovs-bridge", image: None, exec: Vec::new() };
     let of_host = move |h| {
         let address = tree.host_address(h).map(|a| a.to_string()).unwrap_or_default();
-        // All hosts are on the link: switches go by the destination of packets and of ARP, and leave stations as they are.
+        // All addresses are on-link: switches forward by the destination of packets and of ARP, and keep MAC addresses.
         let exec = vec![format!("ip address add {address}/8 dev eth1")];
         Node { name: host(tree, h), kind: "linux", image: Some(image.to_owned()), exec }
     };
     tree.switches().map(switch).chain((0..tree.hosts()).map(of_host))
 }
 
-/// The links, by their lower ends first, each as the two ends' `node:device`.
+/// The links, each as two `node:device`, the lower end first.
 pub fn links(tree: FatTree) -> impl Iterator<Item = [String; 2]> {
     let end = |s, port| format!("{}:{}", bridge(s), device(s, port));
     tree.switches().flat_map(move |s| {
@@ -89,12 +89,13 @@ pub fn links(tree: FatTree) -> impl Iterator<Item = [String; 2]> {
     })
 }
 
-/// A fat-tree as a containerlab topology, written a node and a link at a time: as YAML, and serialised (JSON is YAML, too).
+/// A fat-tree as a containerlab topology, written one node or link at a time: as YAML, or serialised (JSON is YAML,
+/// too).
 #[derive(Clone, Copy, Debug)]
 pub struct Containerlab<'a> {
     /// The network.
     pub tree: FatTree,
-    /// The image of its hosts.
+    /// The image of the hosts.
     pub image: &'a str,
 }
 
@@ -103,8 +104,8 @@ impl Containerlab<'_> {
         format!("fat-tree-{}", self.tree.k())
     }
 
-    /// The topology as YAML. What is in quotes is free of quotes and backslashes: names and addresses of this file, and an image that
-    /// was checked by [`image_is_plain`].
+    /// Writes the topology as YAML. Quoted texts contain no quotes and backslashes: they are names and addresses of
+    /// this file, and an image that was checked by [`image_is_plain`].
     pub fn write_yaml(&self, out: &mut dyn Write) -> Result<()> {
         write!(out, "name: {}\ntopology:\n  nodes:\n", self.name())?;
         for node in nodes(self.tree, self.image) {
@@ -155,7 +156,7 @@ impl Serialize for Containerlab<'_> {
     }
 }
 
-/// Whether an image's name has nothing but what such names have.
+/// Whether an image's name has only characters that are valid in such names.
 pub fn image_is_plain(image: &str) -> bool {
     !image.is_empty() && image.len() <= 255 && image.chars().all(|c| c.is_ascii_alphanumeric() || "._-/:@".contains(c))
 }

@@ -1,49 +1,50 @@
-//! The hierarchical tree that a fat-tree is measured beside (Al-Fares 2012, 3.5.1): the same hosts under one switch a pod, whose one
-//! link to the switch on top is oversubscribed.
+//! The hierarchical tree for comparison with a fat-tree (Al-Fares 2012, 3.5.1): the same hosts under one switch per
+//! pod, each with one oversubscribed link to the switch on top.
 
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::fat_tree::FatTree;
 use sluicenet_scenario::OVERSUBSCRIPTION;
 use std::net::Ipv4Addr;
 
-/// The tree for the hosts of a fat-tree, which keep their addresses. Switches are numbered pod by pod, the one on top last.
+/// The tree for the hosts of a fat-tree, which keep their addresses. The pods' switches are numbered first, and the
+/// switch on top is last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hierarchical {
     tree: FatTree,
 }
 
-/// What a port leads to.
+/// The other end of a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A host.
     Host(HostId),
-    /// A switch, at a port of it.
+    /// A switch, and its port.
     Switch(u32, u16),
 }
 
-/// An entry of a switch's table: where to go to a prefix, the longest first.
+/// An entry of a switch's table: the output port for a prefix. Longer prefixes come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
-    /// Its address.
+    /// The address of the prefix.
     pub address: Ipv4Addr,
-    /// Bits of it that count.
+    /// The length of the prefix.
     pub length: u8,
-    /// Nothing: it is dropped.
+    /// The output port; none drops packets.
     pub port: Option<u16>,
 }
 
 impl Hierarchical {
-    /// For the hosts of `tree`.
+    /// The tree for the hosts of `tree`.
     pub fn new(tree: FatTree) -> Hierarchical {
         Hierarchical { tree }
     }
 
-    /// The fat-tree whose hosts these are.
+    /// The fat-tree with the same hosts.
     pub fn fat_tree(self) -> FatTree {
         self.tree
     }
 
-    /// A switch a pod, and the one on top.
+    /// The number of switches: one per pod, and the one on top.
     pub fn switches_total(self) -> u32 {
         self.top() + 1
     }
@@ -57,7 +58,7 @@ impl Hierarchical {
         self.tree.half() * self.tree.half()
     }
 
-    /// Ports of a switch: a pod's has its uplink last.
+    /// The number of a switch's ports; the uplink is a pod switch's last port.
     pub fn ports(self, switch: u32) -> u16 {
         let count = if switch == self.top() { self.tree.k() } else { self.hosts_of_a_pod() + 1 };
         // At most 127^2 + 1.
@@ -69,14 +70,14 @@ impl Hierarchical {
         if switch == self.top() { "top".into() } else { format!("p{switch}") }
     }
 
-    /// What a switch's datapath id is made of: 10.pod.0.1, and 10.k.1.1 on top.
+    /// The address from which a switch's datapath id is made: 10.pod.0.1, and 10.k.1.1 on top.
     pub fn address(self, switch: u32) -> Ipv4Addr {
         let at = u8::from(switch == self.top());
         // k is at most 254.
         Ipv4Addr::new(10, switch as u8, at, 1)
     }
 
-    /// What a port leads to.
+    /// The other end of a port's link.
     pub fn peer(self, switch: u32, port: u16) -> Peer {
         assert!(switch <= self.top() && port < self.ports(switch), "no port {port} of switch {switch}");
         let uplink = self.hosts_of_a_pod();
@@ -87,12 +88,12 @@ impl Hierarchical {
         }
     }
 
-    /// The rate of a pod's uplink, of hosts whose links have `host_bps`.
+    /// The rate of a pod's uplink, if hosts' links have `host_bps`.
     pub fn uplink_bps(self, host_bps: u64) -> u64 {
         (host_bps as f64 * f64::from(self.hosts_of_a_pod()) / OVERSUBSCRIPTION).round() as u64
     }
 
-    /// A switch's table. What is for its own pod and not there is dropped.
+    /// A switch's table. Packets to unknown hosts of the switch's own pod are dropped.
     pub fn table(self, switch: u32) -> Vec<Prefix> {
         let pod = |pod: u32, port| Prefix { address: Ipv4Addr::new(10, pod as u8, 0, 0), length: 16, port };
         if switch == self.top() {

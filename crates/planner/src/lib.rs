@@ -1,6 +1,7 @@
 //! Networks on paper. A line belongs here when it knows a price, a cable or an export of a network that nobody runs.
 //!
-//! What a k-ary fat-tree is made of: its counts, tables, cost and cables, and the same for other tools (Al-Fares 2012, 2.1.3 and 3).
+//! Properties of a k-ary fat-tree: its counts, tables, cost and cables, and exports for other tools (Al-Fares 2012,
+//! 2.1.3 and 3).
 #![forbid(unsafe_code)]
 
 pub mod cables;

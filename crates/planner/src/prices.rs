@@ -1,4 +1,4 @@
-//! A list of prices: what a switch costs, takes and gives off, as TOML.
+//! A price list: the price, power and heat of switches, as TOML.
 
 use serde::Serialize;
 use sluicenet_proto::units::Rate;
@@ -9,13 +9,13 @@ use sluicenet_scenario::units::LINK_RATE;
 use sluicenet_scenario::{Error, Result, choices, settings};
 use std::path::Path;
 
-/// The largest list read.
+/// The size of the largest list.
 const BYTES_MAX: u64 = 1 << 20;
 /// The largest price, in dollars.
 const DOLLARS_MAX: f64 = 1e12;
 /// The most power of a switch.
 const WATTS_MAX: f64 = 1e7;
-/// Ports of a switch, at most.
+/// The most ports of a switch.
 const PORTS_MAX: u32 = 1 << 16;
 
 choices! {
@@ -76,38 +76,38 @@ pub struct Power {
 /// A model of a switch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Its name.
+    /// The model's name.
     pub name: String,
     /// Ports, without uplinks.
     pub ports: u32,
-    /// Of each.
+    /// The rate of each port.
     pub rate: Rate,
-    /// Of an edge switch: how many, and of which rate.
+    /// The number and rate of an edge switch's uplinks.
     pub uplinks: Option<(u32, Rate)>,
-    /// Dollars.
+    /// Price in dollars.
     pub price: f64,
-    /// If the list says so.
+    /// Power and heat, if the list has them.
     pub power: Option<Power>,
 }
 
-/// A list with a model for every place.
+/// A list with a model for every use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prices {
-    /// Of which year.
+    /// The year of the prices.
     pub year: u32,
-    /// For fat-trees.
+    /// The switch of fat-trees.
     pub fat_tree: Model,
-    /// For the edge of hierarchical trees.
+    /// The edge switch of hierarchical trees.
     pub edge: Model,
-    /// For what is above.
+    /// The switch above the edge of hierarchical trees.
     pub upper: Model,
 }
 
 impl Prices {
-    /// Reads a list.
+    /// Reads a list from a file.
     ///
     /// # Errors
-    /// A file that cannot be read, or the line of what is missing or wrong.
+    /// A file that cannot be read, or a missing or invalid setting with its line.
     pub fn load(path: &Path) -> Result<Prices> {
         let name = path.display().to_string();
         let bytes = read_bounded(path, &name, BYTES_MAX)?;
@@ -116,7 +116,7 @@ impl Prices {
         Prices::parse(&name, &text)
     }
 
-    /// Reads a list from text; `name` is what errors call it.
+    /// Reads a list from text; errors call it `name`.
     ///
     /// # Errors
     /// As [`Prices::load`].

@@ -5,55 +5,56 @@ use serde::Serialize;
 use sluicenet_proto::routing::fat_tree::{FatTree, Next, Peer, Switch, TwoLevelTable};
 use std::net::Ipv4Addr;
 
-/// The priority of a table's first entry in OpenFlow; each further one has one less. Above it is room for flows that are placed
-/// one by one, below it for 300 entries, which no table has.
+/// The priority of a table's first entry in OpenFlow; each further entry has one less. There is room above for flows
+/// that are placed one by one. There is also room below for 300 entries, more than any table has.
 pub const FIRST_PRIORITY: u16 = 1_000;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A host of the switch's own subnet, which is switched, not routed.
     Switched,
-    /// Terminating, left-handed.
+    /// A terminating prefix (left-handed).
     Prefix,
-    /// Right-handed.
+    /// A suffix (right-handed).
     Suffix,
 }
 
-/// An entry of a TCAM: the first that matches counts.
+/// An entry of a TCAM: the first matching entry counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// Its place.
+    /// The entry's index in the TCAM.
     pub address: u32,
-    /// What it is.
+    /// The entry's kind.
     pub kind: Kind,
     /// Bits of the destination.
     pub value: Ipv4Addr,
-    /// Those that count.
+    /// The bits of the destination that are compared.
     pub mask: Ipv4Addr,
     /// Output port.
     pub port: u16,
-    /// What that leads to.
+    /// The address of the switch or host at the port.
     pub to: Ipv4Addr,
 }
 
 /// The table of one switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SwitchTable {
-    /// Its address.
+    /// The switch's address.
     pub switch: Ipv4Addr,
     /// Edge, aggregation or core.
     pub layer: &'static str,
-    /// Its name as a bridge in an export.
+    /// The switch's name as a bridge in an export.
     pub bridge: String,
-    /// Prefixes, that of the suffixes included.
+    /// The number of prefixes, including the one that leads to the suffixes.
     pub prefixes: usize,
-    /// Suffixes.
+    /// The number of suffixes.
     pub suffixes: usize,
-    /// In TCAM order, hosts that are switched in front.
+    /// The entries in TCAM order, after the hosts that are switched.
     pub entries: Vec<Entry>,
-    /// What is dropped behind the prefixes: nobody has it, and the suffixes would send it round.
+    /// The prefix to drop after the other prefixes: no host has its addresses, and the suffixes would send packets to
+    /// them round in circles.
     pub dropped: Option<String>,
 }
 
@@ -67,7 +68,7 @@ pub fn layer(switch: Switch) -> &'static str {
 }
 
 impl SwitchTable {
-    /// Of a switch.
+    /// The table of a switch.
     pub fn new(tree: FatTree, switch: Switch) -> SwitchTable {
         let table = TwoLevelTable::generate(tree, switch);
         let to = |port| match tree.peer(switch, port) {
@@ -99,8 +100,8 @@ impl SwitchTable {
         }
     }
 
-    /// As flows of OpenFlow 1.3, the form of `ovs-ofctl add-flows`: packets and, as they have to find who they are for by the same
-    /// paths, ARP requests and answers. Port n is OpenFlow's n+1, which has no 0.
+    /// The table as flows of OpenFlow 1.3, in the syntax of `ovs-ofctl add-flows`. Flows match packets, and also ARP
+    /// requests and answers, which take the same paths. Port n is OpenFlow's port n+1, as OpenFlow has no port 0.
     pub fn flows(&self) -> Vec<String> {
         let mut flows = Vec::new();
         let mut priority = FIRST_PRIORITY;

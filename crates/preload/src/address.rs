@@ -19,7 +19,7 @@ pub unsafe fn read(address: *const sockaddr, len: socklen_t) -> Option<SocketAdd
     (i32::from(address.sin_family) == AF_INET).then_some(SocketAddrV4::new(ip, u16::from_be(address.sin_port)))
 }
 
-/// Whether what is at a pointer is no address, by which a socket is disconnected.
+/// Whether a pointer's target is no address, by which a socket is disconnected.
 ///
 /// # Safety
 /// As for [`read`].
@@ -32,7 +32,7 @@ pub unsafe fn is_none(address: *const sockaddr, len: socklen_t) -> bool {
     i32::from(family) == AF_UNSPEC
 }
 
-/// Puts an address where a program wants it, as much of it as there is room for, and its whole length.
+/// Writes an address to a program's memory, as much of it as there is room for, and its whole length.
 ///
 /// # Safety
 /// `*len` bytes at `into` have to be the caller's, unless one of them is null.

@@ -1,15 +1,15 @@
-//! What the environment says: which port of which switch, and with what address.
+//! The settings in the environment: the port, its switch and the address.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
-/// What is wanted of this library.
+/// The settings of this library.
 #[derive(Debug)]
 pub struct Wanted {
     /// The switch's control socket.
     pub control: String,
-    /// Ports of the switch, of which each process takes the first that nobody has.
+    /// Ports of the switch, of which each process takes the first free one.
     pub ports: Vec<String>,
     pub address: Ipv4Addr,
     pub prefix: u8,
@@ -46,9 +46,10 @@ impl Wanted {
     }
 }
 
-/// What is wanted, if anything is. What makes no sense is said on stderr, once, and then nothing is light.
+/// The settings, if there are any. Invalid ones are reported once on stderr, and then no socket is light.
 pub fn wanted() -> Option<&'static Wanted> {
-    // Without a lock, which would be taken for ever in what another thread forks meanwhile: one of those who ask at once is believed.
+    // No lock: a child that another thread forks meanwhile would wait for it for ever. Of several threads that ask at once,
+    // one wins.
     static WANTED: AtomicPtr<Option<Wanted>> = AtomicPtr::new(std::ptr::null_mut());
     let mut known = WANTED.load(Ordering::Acquire);
     if known.is_null() {
@@ -66,7 +67,7 @@ pub fn wanted() -> Option<&'static Wanted> {
             }
             Err(others) => {
                 known = others;
-                // SAFETY: made just now, and seen by nobody.
+                // SAFETY: made just now, and not yet shared.
                 drop(unsafe { Box::from_raw(read) });
             }
         }
@@ -75,14 +76,14 @@ pub fn wanted() -> Option<&'static Wanted> {
     unsafe { &*known }.as_ref()
 }
 
-/// Says something on stderr.
+/// Writes a message to stderr.
 pub fn say(what: &str) {
     let line = format!("libsluicenet_socket: {what}\n");
     // SAFETY: bytes of ours, to a descriptor that need not be open.
     unsafe { crate::kernel::write(2, line.as_ptr().cast(), line.len()) };
 }
 
-/// The variables of this library, and what those of a host's configuration are called there.
+/// The variables of this library, and their names in a host's configuration.
 const VARIABLES: [(&str, &str); 8] = [
     (PORT, ""),
     ("SLUICENET_CONTROL", ""),
@@ -95,7 +96,7 @@ const VARIABLES: [(&str, &str); 8] = [
 ];
 const PORT: &str = "SLUICENET_PORT";
 
-/// What is to be said of names that nobody reads: a name that is spelt wrong would be as good as absent.
+/// Warnings about names that are not read: a misspelt name would otherwise be ignored in silence.
 fn unread<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let known = |name: &str| VARIABLES.iter().any(|v| v.0 == name);
     let (known, unknown): (Vec<&str>, Vec<&str>) =
@@ -127,7 +128,7 @@ fn parse(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Wanted>, St
     let with_prefix = || wrong("SLUICENET_ADDRESS", &address, "an address with its prefix, such as 10.1.0.2/24,");
     let (ip, prefix) = address.split_once('/').ok_or_else(with_prefix)?;
     let ip: Ipv4Addr = ip.parse().map_err(|_| with_prefix())?;
-    // Less of it, and the light network would take what is this machine's own, 127.0.0.1 with it.
+    // With a shorter prefix, the light network would take this machine's own addresses, 127.0.0.1 among them.
     let prefix = prefix.parse().ok().filter(|prefix: &u8| (8..=32).contains(prefix));
     let prefix = prefix.ok_or_else(|| wrong("SLUICENET_ADDRESS", &address, "a prefix of 8 to 32 bits"))?;
     let any = match variable("SLUICENET_ANY").as_deref() {

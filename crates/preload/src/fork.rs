@@ -1,7 +1,7 @@
 //! Forks: a child has the descriptors and not the host.
 //!
-//! Listeners are the exception that programs with workers need: from the fork on, attempts to connect go through the pair that both
-//! processes have, and whichever accepts first has the connection, at its own port of the switch.
+//! Listeners are the exception that programs with workers need: from the fork on, attempts to connect go through the pair
+//! that both processes have, and whichever accepts first has the connection, at its own port of the switch.
 
 use crate::interpose::files;
 use crate::mirror::Ends;
@@ -9,7 +9,7 @@ use crate::sock::{Options, Sock};
 use crate::{process, registered, relay, table};
 use std::sync::Arc;
 
-/// Has the C library call what follows.
+/// Registers the functions that follow with the C library.
 pub fn register() {
     process::begin();
     // SAFETY: functions of ours that take nothing.
@@ -28,7 +28,8 @@ unsafe extern "C" fn before() {
     for_sockets(|ends| ends.shown.lock(), |options| options.values.lock());
 }
 
-/// Does something with what each light socket has locks in, behind which no other one is taken. The table has to be held.
+/// Calls the functions for the locked parts of each light socket, behind which no other lock is taken. The table has to be
+/// held.
 fn for_sockets(with_ends: impl Fn(&Ends), with_options: impl Fn(&Options)) {
     // SAFETY: this thread holds it, or the one that this was forked from did.
     unsafe {

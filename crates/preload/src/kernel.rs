@@ -10,7 +10,7 @@ macro_rules! real {
     ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
         $(
             pub unsafe fn $name($($arg: $type),*) -> $answer {
-                // Two threads may look for it at once; a lock of theirs would be taken for ever in what is forked meanwhile.
+                // Two threads may look for it at once. With a lock, a child that is forked meanwhile would wait for ever.
                 static FOUND: AtomicUsize = AtomicUsize::new(0);
                 let mut found = FOUND.load(Ordering::Relaxed);
                 if found == 0 {
@@ -27,7 +27,7 @@ macro_rules! real {
 }
 
 fn find(name: &str) -> usize {
-    // SAFETY: a name that ends with zero; what is found is called by its own type only.
+    // SAFETY: a name that ends with zero; the function is called by its own type only.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
     if found.is_null() {
         // Without the C library's function there is nothing to call, and no program that could go on.

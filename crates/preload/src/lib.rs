@@ -1,12 +1,12 @@
 //! `libsluicenet_socket.so`: light sockets under unmodified programs, by `LD_PRELOAD` (`docs/sockets.md`).
 //!
-//! Each light socket stands on one end of a pair of kernel sockets, whose number is the program's: numbers, copies, close-on-exec,
-//! `poll`, `epoll` and what a child inherits remain the kernel's business. What the light socket is ready for is mirrored into the
-//! pair while somebody looks; bytes never pass it.
+//! Each light socket stands on one end of a pair of kernel sockets, whose number is the program's. Numbers, copies,
+//! close-on-exec, `poll`, `epoll` and inheritance remain the kernel's business. The light socket's readiness is mirrored into
+//! the pair while a caller waits for it; bytes never pass the pair.
 //!
-//! Everything here is called by C programs in place of the C library's functions of the same names, so that all of it is
-//! `unsafe` by nature: what a pointer says is believed as far as the C library believes it. The rest of the project is reached
-//! through safe calls only.
+//! C programs call all functions here in place of the C library's functions of the same names, so that all are `unsafe` by
+//! nature: pointers are trusted as far as the C library trusts them. The rest of the project is reached through safe calls
+//! only.
 
 mod address;
 mod environment;
@@ -25,14 +25,14 @@ mod table;
 mod transfer;
 mod wait;
 
-/// Sets the number that says what failed, and returns what a failed call returns.
+/// Sets the error number, and returns the value of a failed call.
 fn fail(errno: i32) -> isize {
     // SAFETY: the place of this thread's error number.
     unsafe { *libc::__errno_location() = errno };
     -1
 }
 
-/// What a call returns to C.
+/// The C return value of a call.
 fn answer(result: Result<usize, i32>) -> isize {
     match result {
         Ok(n) => n as isize,

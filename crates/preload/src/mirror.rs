@@ -1,7 +1,8 @@
-//! The pair of kernel sockets a light socket stands on, and how what it is ready for is shown in it.
+//! The pair of kernel sockets under a light socket, which shows the light socket's readiness.
 //!
-//! The program has one end. A byte for it makes that readable; bytes from it that nobody takes make it not writable; when the
-//! other end is shut, it says so. That is done only while somebody looks: those in `epoll` always, others while they wait.
+//! The program has one end. A byte for that end makes it readable; unread bytes from it make it not writable; a shutdown of
+//! the other end makes it hung up. The pair is updated only while a caller looks: for sockets in `epoll` always, for others
+//! while a call waits.
 
 use crate::kernel::errno;
 use crate::own::Own;
@@ -35,7 +36,7 @@ pub struct Shown {
     full: bool,
     ended: bool,
     hung_up: bool,
-    /// Who waits, and whether it is in `epoll`, where each arrival counts.
+    /// The number of waiting callers, and whether the socket is in `epoll`, where each arrival counts.
     lookers: u32,
     always: bool,
     edge: bool,
@@ -52,7 +53,7 @@ impl Ends {
         if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) } != 0 {
             return Err(errno());
         }
-        // SAFETY: descriptors that are nobody else's.
+        // SAFETY: new descriptors, without another owner.
         let [own, app] = fds.map(|fd| Own::new(unsafe { OwnedFd::from_raw_fd(fd) }));
         let least: i32 = 1;
         // SAFETY: an option of this type; without it no more than time is lost.
@@ -69,7 +70,7 @@ impl Ends {
         self.app.as_raw_fd()
     }
 
-    /// Puts the program's end in the place of what a descriptor is, with the same flags.
+    /// Puts the program's end in the place of a descriptor, with the same flags.
     pub fn put_at(&self, fd: RawFd) -> Result<(), i32> {
         // SAFETY: descriptors, and no memory.
         unsafe {
@@ -84,9 +85,9 @@ impl Ends {
         Ok(())
     }
 
-    /// Told by the light socket what it is ready for.
+    /// The light socket reports its readiness.
     pub fn on_ready(&self, ready: Ready) {
-        // The host's lock is held, and this one: nobody may be cancelled here.
+        // The host's lock and this one are held: no thread may be cancelled here.
         let _whole = Whole::begin();
         self.shown.with(|shown| {
             shown.latest = ready;
@@ -94,7 +95,7 @@ impl Ends {
         });
     }
 
-    /// Whoever called is going to wait for the program's end.
+    /// The caller is going to wait for the program's end of the pair.
     pub fn look(&self) {
         let _whole = Whole::begin();
         self.shown.with(|shown| {
@@ -103,12 +104,12 @@ impl Ends {
         });
     }
 
-    /// It does not any more.
+    /// The caller no longer waits.
     pub fn look_away(&self) {
         self.shown.with(|shown| shown.lookers -= 1);
     }
 
-    /// From now on somebody always looks.
+    /// From now on the pair is always up to date.
     pub fn look_always(&self, edge: bool) {
         let _whole = Whole::begin();
         self.shown.with(|shown| {
@@ -118,7 +119,7 @@ impl Ends {
         });
     }
 
-    /// From now on the program's end carries attempts to connect, which wake whoever waits for it.
+    /// From now on the program's end carries attempts to connect, which wake the waiting callers.
     pub fn divert(&self) {
         self.shown.with(|_| {
             if !self.diverted.swap(true, Ordering::Relaxed) {
@@ -133,7 +134,8 @@ impl Ends {
         }
         let ready = shown.latest;
         let (own, app) = (self.own.as_raw_fd(), self.app.as_raw_fd());
-        // First of all: each of these wakes whoever waits, and who is told of the end is told at once that it is hung up.
+        // First of all: each of these steps wakes waiting callers, and a caller that learns of the end has to learn of the
+        // hang-up at once.
         if ready.closed && !std::mem::replace(&mut shown.hung_up, true) {
             // SAFETY: a descriptor of ours.
             unsafe { kernel::shutdown(own, libc::SHUT_RDWR) };
@@ -154,7 +156,7 @@ impl Ends {
             put(app, &FILLING);
             shown.full = true;
         } else if ready.writable && shown.edge && room {
-            // Who was refused, and could try again before that was shown, waits for an edge.
+            // A sender that was refused, and could send again before the refusal was shown, waits for an edge.
             put(app, &FILLING);
             drain(own);
         }
@@ -164,7 +166,7 @@ impl Ends {
         }
     }
 
-    /// Waits until the light socket is ready for one of `events`, or for so many milliseconds.
+    /// Waits until the light socket is ready for one of `events`, at most `milliseconds`.
     pub fn wait(&self, events: i16, milliseconds: i32) -> Result<(), i32> {
         // A thread may be cancelled here, and nowhere else in a call that waits: it holds no lock.
         let _look = Look::at(self);
@@ -192,12 +194,12 @@ impl Ends {
         relay::take(self.app.as_raw_fd())
     }
 
-    /// Puts a connection that is open already into the program's end, as a kernel's socket; whether there was room.
+    /// Puts an open connection into the program's end, as a kernel socket; returns whether there was room.
     pub fn put_open(&self, peer: std::net::SocketAddrV4, socket: RawFd) -> bool {
         relay::put(self.own.as_raw_fd(), peer, socket)
     }
 
-    /// Puts an attempt to connect into the program's end; whether there was room.
+    /// Puts an attempt to connect into the program's end; returns whether there was room.
     pub fn put_attempt(&self, attempt: light::Attempt) -> bool {
         put(self.own.as_raw_fd(), &attempt.to_bytes()) == light::Attempt::BYTES as isize
     }
@@ -214,7 +216,7 @@ fn drain(fd: RawFd) {
     while unsafe { kernel::recv(fd, bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) } == 2048 {}
 }
 
-/// Somebody waits, until this is dropped.
+/// A waiting caller, until this is dropped.
 struct Look<'a>(&'a Ends);
 
 impl<'a> Look<'a> {
@@ -230,7 +232,7 @@ impl Drop for Look<'_> {
     }
 }
 
-/// A thread is not cancelled while one of these lives: what it has locked would stay so.
+/// No thread is cancelled while it has one of these: its locks would stay locked.
 pub struct Whole(i32);
 
 unsafe extern "C" {
@@ -249,7 +251,7 @@ impl Whole {
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        // SAFETY: what was so before.
+        // SAFETY: the state from before.
         unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
     }
 }

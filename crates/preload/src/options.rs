@@ -4,11 +4,11 @@ use crate::sock::{Kind, Name, Sock, milliseconds};
 use libc::{c_int, c_void, socklen_t};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// What `getsockopt` says is the congestion control of a light stream.
+/// The congestion control of a light stream in `getsockopt`.
 const CONGESTION: &[u8] = b"tcplight\0";
 
-/// Options that change nothing here, since a light socket is as they want it or has nothing that they could change: what was set is
-/// kept for who asks. With each, whether it is on or off and nothing else.
+/// Options without an effect here: a light socket behaves that way already, or has nothing to change. Their values are kept
+/// for `getsockopt`. The flag tells whether an option is only on or off.
 pub const KEPT: [(Name, bool); 19] = [
     ((libc::SOL_SOCKET, libc::SO_REUSEADDR), true),
     ((libc::SOL_SOCKET, libc::SO_REUSEPORT), true),
@@ -31,7 +31,7 @@ pub const KEPT: [(Name, bool); 19] = [
     ((libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT), true),
 ];
 
-/// What was set of an option that is kept; `None` for any other.
+/// The value of an option that is kept; `None` for any other.
 fn kept(sock: &Sock, name: Name) -> Option<c_int> {
     sock.options.values.with(|values| values.iter().find(|(known, _)| *known == name).map(|&(_, value)| value))
 }
@@ -97,7 +97,7 @@ pub unsafe fn get(
     Ok(0)
 }
 
-/// Linux's `struct tcp_info` as far as there is anything to say: the state, and the size of a segment. Nothing is ever sent again.
+/// Linux's `struct tcp_info`, as far as it applies: the state, and the size of a segment. Nothing is ever retransmitted.
 fn info(sock: &Sock) -> Vec<u8> {
     const ESTABLISHED: u8 = 1;
     const CLOSE: u8 = 7;

@@ -1,4 +1,5 @@
-//! The library's own descriptors: their numbers are not in a program's way, and a program that closes all it did not open leaves them.
+//! The library's own descriptors: their numbers are not in a program's way, and a program that closes all it did not open
+//! leaves them.
 
 use crate::kernel;
 use crate::mirror::Whole;
@@ -6,17 +7,17 @@ use crate::table::FDS;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// The library's numbers are from here on, where the process may have so many and more: `select` takes those below.
+/// The library takes numbers from here on, where the process may have more than that: `select` takes those below.
 const HIGH: u64 = 1024;
 
 static OWN: [AtomicBool; FDS] = [const { AtomicBool::new(false) }; FDS];
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// The smallest number the library takes: the upper half of what a process may have is enough for both where that is little.
+/// The smallest number the library takes. Where a process may have few numbers, their upper half is enough.
 pub fn least() -> RawFd {
     // SAFETY: a limit of zeros is one, and is overwritten.
     let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
-    // SAFETY: room for it.
+    // SAFETY: a place for the limit.
     let got = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     if got == 0 { (limit.rlim_cur / 2).min(HIGH) as RawFd } else { HIGH as RawFd }
 }
@@ -57,7 +58,7 @@ pub fn others(first: u32, last: u32) -> Vec<(u32, u32)> {
 pub struct Own(RawFd);
 
 impl Own {
-    /// A copy with a large number in the place of `fd`, or that itself where there is none left.
+    /// A copy of `fd` with a large number, or `fd` itself where no large number is left.
     pub fn new(fd: OwnedFd) -> Own {
         let fd = fd.into_raw_fd();
         // SAFETY: a descriptor of ours.
@@ -73,10 +74,10 @@ impl Own {
     }
 }
 
-/// Closes a descriptor of ours. That is a place where the kernel's calls let a thread be cancelled, and we do not.
+/// Closes a descriptor of ours. The kernel's `close` is a point where a thread may be cancelled; this one is not.
 fn close(fd: RawFd) {
     let _whole = Whole::begin();
-    // SAFETY: nobody else's.
+    // SAFETY: a descriptor without another owner.
     unsafe { kernel::close(fd) };
 }
 

@@ -12,14 +12,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the end of a process waits for whoever opens its host.
+/// How long the end of a process waits for a thread that opens its host.
 const LOCKED_FOR: Duration = Duration::from_secs(2);
 
-/// It is locked while the host is opened, and across a fork.
+/// The host; locked while it is opened, and across a fork.
 pub static HOST: Spin<Option<Host>> = Spin::new(None);
-/// Whose the table is: in a child of vfork, which shares its parent's memory, nothing may be changed.
+/// The process that owns the table. A child of vfork shares its parent's memory and may change nothing.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// Whether the process has said its last words.
+/// Whether the process has sent its last messages.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 /// The number of this process.
@@ -28,12 +28,12 @@ fn number() -> i32 {
     unsafe { libc::getpid() }
 }
 
-/// Says that the table is this process's.
+/// Makes the table this process's.
 pub fn begin() {
     OWNER.store(number(), Ordering::Relaxed);
 }
 
-/// Whether this is the process whose memory this is.
+/// Whether this process owns this memory.
 pub fn owns_memory() -> bool {
     OWNER.load(Ordering::Relaxed) == number()
 }
@@ -51,7 +51,7 @@ pub fn host(wanted: &Wanted) -> Result<Host, i32> {
 
 /// Does something with the host, if there is one, with its lock held by this thread.
 pub fn with_held_host(f: impl Fn(&Host)) {
-    // SAFETY: the caller says so.
+    // SAFETY: by the caller's promise.
     unsafe { HOST.with_held(|host| host.iter().for_each(f)) };
 }
 
@@ -84,7 +84,7 @@ pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     answer
 }
 
-/// The first port that nobody has.
+/// Takes the first free port.
 fn take_port(wanted: &Wanted) -> Result<(Attachment, usize), i32> {
     let mut why = String::new();
     for (index, name) in wanted.ports.iter().enumerate() {
@@ -117,12 +117,12 @@ extern "C" fn at_exit() {
     end();
 }
 
-/// The process ends: what it sent goes, and its streams end.
+/// The process ends: sent bytes are delivered, and its streams end.
 pub fn end() {
     if !owns_memory() || ENDED.swap(true, Ordering::Relaxed) {
         return;
     }
-    // A handler of a signal that ends the process may have interrupted whoever holds the lock.
+    // A handler of a signal that ends the process may have interrupted the holder of the lock.
     let until = Instant::now() + LOCKED_FOR;
     while !HOST.try_lock() {
         if Instant::now() >= until {
@@ -135,7 +135,7 @@ pub fn end() {
     HOST.unlock();
     if let Some(host) = host {
         host.end();
-        // Its last handle would end it once more, and wait for a thread that is not there any more at the end of a process.
+        // The host's last handle would end it once more, and wait for a thread that no longer exists at the end of a process.
         std::mem::forget(host);
     }
 }

@@ -1,5 +1,5 @@
-//! What a program has put into `epoll`: a socket that becomes light, or that begins anew, is another one to the kernel, and is put
-//! there again.
+//! The sockets that a program has put into `epoll`. A socket that becomes light, or that begins anew, is another one to the
+//! kernel, and is added there again.
 
 use crate::spin::Spin;
 use crate::table::FDS;
@@ -24,7 +24,7 @@ pub fn record(epoll: c_int, operation: c_int, fd: c_int, event: Option<epoll_eve
     match (operation, event) {
         (libc::EPOLL_CTL_ADD, Some(event)) => {
             let (Some(of_fd), Some(of_epoll)) = (known(fd), known(epoll)) else { return };
-            // Only what is or may become light is ever put anywhere again.
+            // Only sockets that are light, or may become light, are ever added again.
             if table::is_light(fd) || (environment::wanted().is_some() && sock::can_be_light(fd).is_some()) {
                 of_fd.store(true, Ordering::Relaxed);
                 of_epoll.store(true, Ordering::Relaxed);
@@ -52,7 +52,7 @@ pub fn forget(fd: c_int) {
     }
 }
 
-/// Puts a descriptor, of which the kernel knows nothing any more, where it was; whether that is anywhere, and with edges.
+/// Adds a descriptor that the kernel no longer knows to its `epoll`s again; returns whether there are any, and with edges.
 pub fn redo(fd: c_int) -> Option<bool> {
     let before = REGISTERED.with(|all| {
         all.range((fd, c_int::MIN)..=(fd, c_int::MAX)).map(|(&(_, epoll), &event)| (epoll, event)).collect::<Vec<_>>()

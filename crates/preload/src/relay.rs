@@ -1,5 +1,6 @@
-//! Connections that waited to be accepted at a fork. They are open, so that they cannot move to another process's port of the switch: who
-//! accepts one, this process or a child, gets the end of a pair of kernel sockets, and this process carries the bytes to and fro.
+//! Connections that waited to be accepted at a fork. They are open, so that they cannot move to another process's port of the
+//! switch. The process that accepts one, this process or a child, gets the end of a pair of kernel sockets, and this process
+//! carries the bytes to and fro.
 
 use crate::mirror::Ends;
 use crate::spin::Spin;
@@ -10,22 +11,22 @@ use std::net::{Shutdown, SocketAddrV4};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// Connections carried so at most, two threads each; what waits beyond is reset.
+/// The most connections carried so, with two threads each; further waiting ones are reset.
 const RELAYED_MAX: usize = 256;
-/// Bytes carried at once, and of a thread's stack.
+/// Bytes carried in one piece, and of a thread's stack.
 const PIECE: usize = 16 << 10;
 const STACK: usize = 128 << 10;
 /// Where an [`Attempt`] has zeros, and the record of a connection that is open has this.
 const AT_OPEN: usize = 14;
 const OPEN: u8 = 1;
 
-/// What waits in a listener's pair.
+/// An entry that waits in a listener's pair.
 pub enum Waiting {
     Attempt(Attempt),
     Open(SocketAddrV4, OwnedFd),
 }
 
-/// What is to be carried once the fork is over.
+/// Streams to carry once the fork is over.
 static OFFERED: Spin<Vec<(TcplightStream, Arc<Carried>)>> = Spin::new(Vec::new());
 
 /// This process's end of the pair.
@@ -37,7 +38,7 @@ impl Drop for Carried {
     }
 }
 
-/// Offers a connection to whoever accepts next at these ends.
+/// Offers a connection to the next process that accepts at these ends.
 pub fn offer(ends: &Ends, stream: TcplightStream) {
     let mut fds = [0; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
@@ -45,13 +46,13 @@ pub fn offer(ends: &Ends, stream: TcplightStream) {
     let paired = unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) } == 0;
     if !paired || OFFERED.with(|offered| offered.len()) >= RELAYED_MAX {
         if paired {
-            // SAFETY: descriptors that are nobody else's.
+            // SAFETY: new descriptors, without another owner.
             fds.iter().for_each(|&fd| drop(unsafe { OwnedFd::from_raw_fd(fd) }));
         }
         stream.abort();
         return;
     }
-    // SAFETY: descriptors that are nobody else's.
+    // SAFETY: new descriptors, without another owner.
     let [here, there] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     // SAFETY: a descriptor of ours; where there is no larger number, this one will do.
     let high = unsafe { kernel::fcntl(here.as_raw_fd(), libc::F_DUPFD_CLOEXEC, own::least() as usize) };
@@ -66,13 +67,13 @@ pub fn offer(ends: &Ends, stream: TcplightStream) {
     }
 }
 
-/// In the parent: carries what was offered.
+/// In the parent: carries the offered connections.
 pub fn begin() {
     for (stream, carried) in OFFERED.with(std::mem::take) {
         let (to, from) = ((stream.clone(), carried.clone()), (stream, carried));
         let spawn = |name: &str, f: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK);
-            // Without a thread it ends here, and its other end is told.
+            // Without a thread the connection ends here, and its other end is told.
             let _ = process::without_signals(|| thread.spawn(f));
         };
         spawn("sluicenet-to", Box::new(move || outwards(&to.0, to.1.0.as_raw_fd())));
@@ -88,7 +89,7 @@ pub fn forget() {
     }
 }
 
-/// What whoever accepted sends.
+/// Carries bytes from the process that accepted the stream to the other end.
 fn outwards(stream: &TcplightStream, fd: RawFd) {
     let mut piece = [0u8; PIECE];
     loop {
@@ -98,7 +99,7 @@ fn outwards(stream: &TcplightStream, fd: RawFd) {
             if kernel::errno() == libc::EINTR {
                 continue;
             }
-            // It closed with bytes unread.
+            // The program closed with bytes unread.
             return stream.abort();
         };
         if got == 0 {
@@ -119,7 +120,7 @@ fn outwards(stream: &TcplightStream, fd: RawFd) {
     }
 }
 
-/// What the other end sends.
+/// Carries bytes from the other end to the process that accepted the stream.
 fn inwards(stream: &TcplightStream, fd: RawFd) {
     let mut piece = [0u8; PIECE];
     while let Ok(got @ 1..) = stream.receive(&mut [IoSliceMut::new(&mut piece)]) {
@@ -142,7 +143,7 @@ fn inwards(stream: &TcplightStream, fd: RawFd) {
 #[repr(C, align(8))]
 struct Control([u8; 32]);
 
-/// Puts a connection that is open, and the socket that leads to it, into a pair; whether there was room.
+/// Puts an open connection, and the socket that leads to it, into a pair; returns whether there was room.
 pub fn put(into: RawFd, peer: SocketAddrV4, socket: RawFd) -> bool {
     let mut bytes = [0; Attempt::BYTES];
     bytes[6..10].copy_from_slice(&peer.ip().octets());
@@ -171,7 +172,7 @@ pub fn take(from: RawFd) -> Result<Waiting, i32> {
     let mut bytes = [0; Attempt::BYTES];
     let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut control = Control([0; 32]);
-    // SAFETY: as above; the descriptor is nobody else's.
+    // SAFETY: as above; the descriptor has no other owner.
     let (got, socket) = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
@@ -184,7 +185,7 @@ pub fn take(from: RawFd) -> Result<Waiting, i32> {
         (got, socket.map(|fd| OwnedFd::from_raw_fd(fd)))
     };
     match (usize::try_from(got), socket) {
-        // The process that listened is gone.
+        // The listening process is gone.
         (Ok(0), _) => Err(libc::EINVAL),
         (Ok(Attempt::BYTES), Some(socket)) if bytes[AT_OPEN] == OPEN => {
             let ip = [bytes[6], bytes[7], bytes[8], bytes[9]];

@@ -11,16 +11,16 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering};
 
-/// What it is.
+/// The kind of a socket.
 pub enum Kind {
-    /// It has an address, and is neither connected nor does it listen.
+    /// A socket with an address that is neither connected nor listening.
     Bound(SocketAddrV4),
     Stream(TcplightStream),
     Listener(TcplightListener, SocketAddrV4),
     Datagram(LightDatagram),
     /// A listener of the process this one was forked from: attempts to connect come through its descriptor.
     Attempts(SocketAddrV4),
-    /// A stream or datagram socket of that process, which cannot be used here.
+    /// A stream or datagram socket of the parent process, which cannot be used here.
     Foreign,
 }
 
@@ -31,7 +31,7 @@ pub struct Sock {
     pub options: Arc<Options>,
 }
 
-/// What was set by `setsockopt` and means something here.
+/// The options of `setsockopt` that have an effect here.
 #[derive(Default)]
 pub struct Options {
     /// Milliseconds for which reading and writing wait; 0 for ever.
@@ -39,13 +39,13 @@ pub struct Options {
     pub send_timeout: AtomicI32,
     /// Seconds of SO_LINGER, or -1.
     pub linger: AtomicI32,
-    /// Whether it was being connected when `connect` returned, and `connect` has not said since what came of it.
+    /// Whether the stream was opening when `connect` returned, and `connect` has not reported the result since.
     pub connecting: AtomicBool,
-    /// Whether `connect` has said that nothing came of it, so that it can be connected anew.
+    /// Whether `connect` has reported a failure, so that the socket can connect again.
     pub failed: AtomicBool,
     /// The port it was bound to before it was connected; 0 where none.
     pub bound_port: AtomicU16,
-    /// Values of those that change nothing here, for who asks. Held across a fork.
+    /// Values of the options without an effect here, for `getsockopt`. Held across a fork.
     pub values: Spin<Vec<(Name, c_int)>>,
 }
 
@@ -53,7 +53,7 @@ pub struct Options {
 pub type Name = (c_int, c_int);
 
 impl Options {
-    /// What a connection has of its listener's, as in the kernel.
+    /// The options that an accepted connection inherits from its listener, as in the kernel.
     fn of_accepted(&self) -> Options {
         let copy = |value: &AtomicI32| AtomicI32::new(value.load(Ordering::Relaxed));
         Options {
@@ -67,7 +67,7 @@ impl Options {
 }
 
 impl Sock {
-    /// One of another kind on the same descriptor.
+    /// A socket of another kind on the same descriptor.
     fn with(&self, kind: Kind) -> Arc<Sock> {
         let Sock { ends, is_stream, options, .. } = self;
         Arc::new(Sock { kind, ends: ends.clone(), is_stream: *is_stream, options: options.clone() })
@@ -81,8 +81,8 @@ impl Sock {
         new
     }
 
-    /// Every descriptor of this stream, which came to nothing, becomes a socket that can be connected, on a new pair: the old one
-    /// says for ever that it is hung up.
+    /// Turns every descriptor of this failed stream into a socket that can connect, on a new pair: the old pair stays hung
+    /// up.
     pub fn begin_anew(self: &Arc<Sock>, address: SocketAddrV4) -> Result<Arc<Sock>, i32> {
         let ends = Ends::new()?;
         for (fd, _) in table::all().iter().filter(|(_, sock)| Arc::ptr_eq(sock, self)) {
@@ -97,7 +97,7 @@ impl Sock {
         Ok(new)
     }
 
-    /// What a child of this process has.
+    /// The socket as a child of this process has it.
     pub fn inherited(&self) -> Arc<Sock> {
         self.with(match &self.kind {
             Kind::Bound(address) => Kind::Bound(*address),
@@ -107,7 +107,7 @@ impl Sock {
         })
     }
 
-    /// Has the pair show what it is ready for.
+    /// Has the pair show the socket's readiness.
     fn watch(&self) {
         let ends = self.ends.clone();
         let watch: light::Watch = Box::new(move |ready| ends.on_ready(ready));
@@ -137,7 +137,7 @@ impl Sock {
             self.ends.divert();
             let ends = self.ends.clone();
             let open = listener.divert(Box::new(move |attempt| ends.put_attempt(attempt)));
-            // Those that are open already cannot move to another process's port: they go on by way of this one.
+            // Open streams cannot move to another process's port: they go on by way of this process.
             open.into_iter().for_each(|stream| relay::offer(&self.ends, stream));
         }
     }
@@ -147,7 +147,7 @@ impl Sock {
         flags & libc::MSG_DONTWAIT == 0 && !self.ends.nonblocking.load(Ordering::Relaxed)
     }
 
-    /// Does something that says `EAGAIN` until it can be done, unless it may not wait.
+    /// Repeats a call that returns `EAGAIN` until it succeeds, unless it may not wait.
     pub fn patiently<R>(
         &self,
         may_wait: bool,
@@ -181,7 +181,7 @@ impl Drop for Sock {
     }
 }
 
-/// A descriptor is one end of another pair now: whoever looked by `epoll` looks at that.
+/// A descriptor is now one end of another pair, which its `epoll` has to watch instead.
 fn look_again(fd: c_int, ends: &Ends) {
     if let Some(edge) = registered::redo(fd) {
         ends.look_always(edge);
@@ -247,7 +247,7 @@ pub struct ReservedDescriptor {
 }
 
 impl ReservedDescriptor {
-    /// One with the flags of `accept4`.
+    /// A new descriptor with the flags of `accept4`.
     pub fn new(flags: c_int) -> Result<ReservedDescriptor, i32> {
         let ends = Ends::new()?;
         let command = if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
@@ -256,7 +256,7 @@ impl ReservedDescriptor {
         if fd < 0 {
             return Err(kernel::errno());
         }
-        // SAFETY: a descriptor that nobody else has.
+        // SAFETY: a descriptor without another owner.
         let reserved = ReservedDescriptor { ends, fd: unsafe { OwnedFd::from_raw_fd(fd) } };
         if fd as usize >= table::FDS {
             return Err(libc::EMFILE);
@@ -298,7 +298,7 @@ impl ReservedDescriptor {
     }
 }
 
-/// Milliseconds of seconds and microseconds; what is too long is for ever.
+/// Milliseconds of seconds and microseconds; a timeout that is too long becomes endless.
 pub fn milliseconds([seconds, micros]: [i64; 2]) -> c_int {
     let least = i64::from(seconds > 0 || micros > 0);
     seconds.saturating_mul(1_000).saturating_add(micros / 1_000).max(least).try_into().unwrap_or(0)

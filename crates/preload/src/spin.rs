@@ -1,4 +1,4 @@
-//! A lock that can be held across a fork, so that the child gets what it guards in order.
+//! A lock that can be held across a fork, so that the child gets the guarded value in order.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ pub struct Spin<T> {
     inner: UnsafeCell<T>,
 }
 
-// SAFETY: `inner` is reached only by whoever set `held`.
+// SAFETY: `inner` is reached only by the thread that set `held`.
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T: Default> Default for Spin<T> {
@@ -29,7 +29,7 @@ impl<T> Spin<T> {
         }
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     pub fn try_lock(&self) -> bool {
         !self.held.swap(true, Ordering::Acquire)
     }
@@ -39,7 +39,7 @@ impl<T> Spin<T> {
         self.held.store(false, Ordering::Release);
     }
 
-    /// Does something with what it guards, which must not take it again.
+    /// Does something with the guarded value; `f` must not take the lock again.
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         self.lock();
         // SAFETY: the lock is held.
@@ -48,12 +48,12 @@ impl<T> Spin<T> {
         answer
     }
 
-    /// The same where the lock is held by this thread, or by the one it was forked from.
+    /// Does something with the guarded value where the lock is held by this thread, or by the one it was forked from.
     ///
     /// # Safety
     /// It has to be.
     pub unsafe fn with_held<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: the caller says so.
+        // SAFETY: by the caller's promise.
         f(unsafe { &mut *self.inner.get() })
     }
 }

@@ -27,7 +27,7 @@ pub fn is_light(fd: i32) -> bool {
     LIGHT.get(fd as usize).is_some_and(|light| light.load(Ordering::Relaxed))
 }
 
-/// A descriptor is this socket, or none any more; returns what it was.
+/// Sets or removes a descriptor's socket; returns the previous one.
 pub fn set(fd: i32, sock: Option<Arc<Sock>>) -> Option<Arc<Sock>> {
     let place = LIGHT.get(fd as usize)?;
     if sock.is_none() && !place.load(Ordering::Relaxed) {
@@ -42,7 +42,7 @@ pub fn set(fd: i32, sock: Option<Arc<Sock>>) -> Option<Arc<Sock>> {
     })
 }
 
-/// Every descriptor that is `old` is `new`; what was there is returned, to be dropped without the lock.
+/// Puts `new` in place of `old` at every descriptor; returns the removed references, to be dropped without the lock.
 pub fn replace(old: &Arc<Sock>, new: &Arc<Sock>) -> Vec<Arc<Sock>> {
     SOCKS.with(|socks| {
         let same = socks.iter_mut().flatten().filter(|sock| Arc::ptr_eq(sock, old));
@@ -55,8 +55,8 @@ pub fn all() -> Vec<(i32, Arc<Sock>)> {
     SOCKS.with(|socks| socks.iter().enumerate().filter_map(|(fd, sock)| Some((fd as i32, sock.clone()?))).collect())
 }
 
-/// In a child, with the lock held since before the fork: every socket becomes what `f` makes of it; the parent's are not dropped,
-/// since what they would say then is the parent's to say.
+/// In a child, with the lock held since before the fork: `f` replaces every socket. The parent's sockets are not dropped,
+/// since only the parent may send their last messages.
 pub fn inherit(f: impl Fn(&Arc<Sock>) -> Arc<Sock>) {
     // SAFETY: the thread that forked holds the lock.
     unsafe {

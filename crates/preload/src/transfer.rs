@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Pieces of memory in one call (as Linux has it).
 const PIECES_MAX: usize = 1024;
-/// Bytes of a file that are sent at once.
+/// Bytes of a file that are sent in one piece.
 const FILE_PIECE: usize = 256 << 10;
 
 const SEND_FLAGS: c_int =
@@ -25,7 +25,7 @@ const RECEIVE_FLAGS: c_int =
 unsafe fn pieces<'a>(of: *const iovec, count: usize) -> Result<&'a [iovec], i32> {
     match count {
         0 => Ok(&[]),
-        // SAFETY: the caller says so.
+        // SAFETY: by the caller's promise.
         1..=PIECES_MAX => Ok(unsafe { std::slice::from_raw_parts(of, count) }),
         _ => Err(libc::EMSGSIZE),
     }
@@ -34,7 +34,7 @@ unsafe fn pieces<'a>(of: *const iovec, count: usize) -> Result<&'a [iovec], i32>
 /// # Safety
 /// As for `writev` of the C library.
 pub unsafe fn to_send<'a>(of: *const iovec, count: usize) -> Result<Vec<IoSlice<'a>>, i32> {
-    // SAFETY: the caller says so.
+    // SAFETY: by the caller's promise.
     let pieces = unsafe { pieces(of, count)? }.iter().filter(|piece| piece.iov_len > 0);
     // SAFETY: as above.
     Ok(pieces.map(|p| IoSlice::new(unsafe { std::slice::from_raw_parts(p.iov_base.cast(), p.iov_len) })).collect())
@@ -43,7 +43,7 @@ pub unsafe fn to_send<'a>(of: *const iovec, count: usize) -> Result<Vec<IoSlice<
 /// # Safety
 /// As for `readv` of the C library.
 pub unsafe fn to_fill<'a>(of: *const iovec, count: usize) -> Result<Vec<IoSliceMut<'a>>, i32> {
-    // SAFETY: the caller says so.
+    // SAFETY: by the caller's promise.
     let pieces = unsafe { pieces(of, count)? }.iter().filter(|piece| piece.iov_len > 0);
     // SAFETY: as above.
     Ok(pieces
@@ -51,7 +51,7 @@ pub unsafe fn to_fill<'a>(of: *const iovec, count: usize) -> Result<Vec<IoSliceM
         .collect())
 }
 
-/// Sends; on a stream all of it, if it may wait.
+/// Sends; on a stream all bytes, if it may wait.
 pub fn send(sock: &Sock, mut from: &mut [IoSlice<'_>], flags: c_int, to: Option<SocketAddrV4>) -> Result<usize, i32> {
     if flags & !SEND_FLAGS != 0 {
         return Err(libc::EOPNOTSUPP);
@@ -71,7 +71,7 @@ pub fn send(sock: &Sock, mut from: &mut [IoSlice<'_>], flags: c_int, to: Option<
                     }
                     Err(_) if sent > 0 => return Ok(sent),
                     Err(libc::EPIPE) if flags & libc::MSG_NOSIGNAL == 0 => {
-                        // SAFETY: what the kernel's socket does to a program that does not want to know.
+                        // SAFETY: the kernel's sockets do the same to a program that does not want to know.
                         unsafe { libc::raise(libc::SIGPIPE) };
                         return Err(libc::EPIPE);
                     }
@@ -85,10 +85,10 @@ pub fn send(sock: &Sock, mut from: &mut [IoSlice<'_>], flags: c_int, to: Option<
     }
 }
 
-/// A socket that sends, and where to, if the call says that.
+/// A sending socket, and the destination, if the call names one.
 pub type Sender = (Arc<Sock>, Option<SocketAddrV4>);
 
-/// What a call received.
+/// The result of a receiving call.
 pub struct Got {
     /// Bytes in the program's memory, and of the datagram.
     pub len: usize,
@@ -138,13 +138,13 @@ pub fn receive(sock: &Sock, into: &mut [IoSliceMut<'_>], flags: c_int) -> Result
     }
 }
 
-/// The light socket of a descriptor, also one that becomes light because its datagram goes to the light network; `None` for one of the
-/// kernel's.
+/// The light socket of a descriptor, also one that becomes light because its datagram goes to the light network; `None` for
+/// one of the kernel's.
 ///
 /// # Safety
-/// `to` has to be an address of so many bytes, or null.
+/// `to` has to be an address of `len` bytes, or null.
 pub unsafe fn sender(fd: c_int, to: *const sockaddr, len: socklen_t) -> Result<Option<Sender>, i32> {
-    // SAFETY: the caller says so.
+    // SAFETY: by the caller's promise.
     let to = unsafe { address::read(to, len) };
     if let Some(sock) = table::get(fd) {
         return Ok(Some((sock, to)));
@@ -160,7 +160,7 @@ pub unsafe fn sender(fd: c_int, to: *const sockaddr, len: socklen_t) -> Result<O
 /// # Safety
 /// As for `recvmsg` of the C library.
 pub unsafe fn receive_message(sock: &Sock, message: *mut msghdr, flags: c_int) -> Result<usize, i32> {
-    // SAFETY: the caller says so.
+    // SAFETY: by the caller's promise.
     let message = unsafe { &mut *message };
     // SAFETY: as above.
     let mut into = unsafe { to_fill(message.msg_iov, message.msg_iovlen)? };

@@ -1,4 +1,4 @@
-//! Waiting for light sockets beside others: while a program waits, their pairs show what they are ready for.
+//! Waiting for light sockets beside others: while a program waits, the sockets' pairs show their readiness.
 
 use crate::mirror::keeping_errno;
 use crate::sock::Sock;
@@ -6,7 +6,7 @@ use crate::table;
 use libc::{c_int, fd_set, pollfd};
 use std::sync::Arc;
 
-/// The light sockets that somebody looks at, until this is dropped.
+/// The light sockets of a waiting call, until this is dropped.
 pub struct Looking(Vec<Arc<Sock>>);
 
 impl Looking {
@@ -15,7 +15,7 @@ impl Looking {
         Looking(socks)
     }
 
-    /// Those among the entries of `poll`.
+    /// The light sockets among the entries of `poll`.
     ///
     /// # Safety
     /// As for `poll` of the C library.
@@ -23,12 +23,12 @@ impl Looking {
         if count == 0 || fds.is_null() {
             return Looking(Vec::new());
         }
-        // SAFETY: the caller says so.
+        // SAFETY: by the caller's promise.
         let entries = unsafe { std::slice::from_raw_parts(fds, count) };
         Looking::at(entries.iter().filter_map(|entry| table::get(entry.fd)).collect())
     }
 
-    /// Those in the sets of `select`.
+    /// The light sockets in the sets of `select`.
     ///
     /// # Safety
     /// As for `select` of the C library.

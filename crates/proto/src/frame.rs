@@ -1,4 +1,5 @@
-//! What the boxes need to know of a frame; in the simulator a header and a length, in the data plane a descriptor.
+//! The properties of a frame that the boxes need. In the simulator a frame is a header and a length, in the data plane a
+//! descriptor.
 
 /// One of the eight 802.1Q priorities, 0 to 7.
 pub type Priority = u8;
@@ -33,16 +34,16 @@ impl PrioritySet {
     pub fn remove(&mut self, p: Priority) {
         self.0 &= !(1 << p);
     }
-    /// Whether it is empty.
+    /// Whether the set is empty.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
-    /// The priorities in it, lowest first.
+    /// The priorities in the set, lowest first.
     pub fn iter(self) -> impl Iterator<Item = Priority> {
         (0..PRIORITIES as u8).filter(move |&p| self.contains(p))
     }
-    /// The next member after `last`, going round: the round robin over classes.
+    /// The next member after `last`, cyclically: the round robin over classes.
     #[inline(always)]
     pub const fn next_after(self, last: Priority) -> Option<Priority> {
         if self.0 == 0 {
@@ -53,25 +54,26 @@ impl PrioritySet {
     }
 }
 
-/// A pause frame's content: which classes are held, and for how long (802.1Qbb, 36; one quantum is 512 bit times).
+/// The content of a pause frame: the paused classes and the duration of each pause (802.1Qbb, 36; one quantum is 512 bit
+/// times).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pause {
-    /// Classes the frame speaks of.
+    /// Classes that the frame pauses or releases.
     pub classes: PrioritySet,
     /// Quanta per class; 0 ends the pause.
     pub quanta: [u16; PRIORITIES],
 }
 
-/// A frame in a queue. It is never empty.
+/// A frame in a queue. Its length is never 0.
 #[allow(clippy::len_without_is_empty)]
 pub trait Frame: Copy {
     /// Length in bytes from destination address to frame check sequence.
     fn len(&self) -> u32;
     /// Traffic class.
     fn priority(&self) -> Priority;
-    /// The host it comes from.
+    /// The source host.
     fn source(&self) -> HostId;
-    /// The host it goes to.
+    /// The destination host.
     fn destination(&self) -> HostId;
     /// A value that is the same for all frames of a flow and differs between flows.
     fn flow_hash(&self) -> u64;
@@ -79,12 +81,12 @@ pub trait Frame: Copy {
     fn frame_hash(&self) -> u64;
     /// Whether the frame check sequence is wrong.
     fn is_corrupt(&self) -> bool;
-    /// Whether it is a PFC frame.
+    /// Whether the frame is a PFC frame.
     fn is_pause(&self) -> bool;
-    /// The pause it carries, if it is a PFC frame.
+    /// The pause that a PFC frame carries.
     fn as_pause(&self) -> Option<Pause>;
     /// A PFC frame.
     fn from_pause(pause: Pause) -> Self;
-    /// Marks the frame with Congestion Experienced (RFC 3168, 5), if its transport supports ECN; whether it does.
+    /// Marks the frame with Congestion Experienced (RFC 3168, 5) if its transport supports ECN; returns whether it does.
     fn mark(&mut self) -> bool;
 }

@@ -1,7 +1,7 @@
-//! The protocols, one folder each, every one a pure state machine: bytes and time in, bytes and deadlines out.
+//! The protocols, one folder each. Each protocol is a pure state machine: bytes and time in, bytes and deadlines out.
 //!
-//! A line belongs here when it knows a rule from a paper or a standard. No clock, no sockets, no randomness of its
-//! own: time comes in as `now`, randomness as a seeded generator handed in.
+//! Code belongs here if it implements a rule from a paper or a standard. The protocols have no clock, no sockets and no
+//! randomness of their own: the caller passes the time as `now`, and randomness as a seeded generator.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! Loss is a type: a frame is handed back, or dropped under a name and counted.
+//! Loss is explicit: a frame is handed back to the caller, or it is dropped for a named reason and counted.
 
-/// A queue had no room: the frame comes back to the caller, who keeps it and is woken later.
+/// The queue was full: the caller gets the frame back, keeps it and is woken later.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Full<F>(pub F);
 
-/// Why a frame was thrown away.
+/// The reason for a drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum DropReason {
@@ -26,7 +26,7 @@ pub enum DropReason {
     BadCrc,
     /// No port leads to the destination.
     NoRoute,
-    /// A switch marked the frame in the tunnel although its transport does not support ECN (RFC 6040, 4.2).
+    /// A switch marked the outer header although the inner packet's transport does not support ECN (RFC 6040, 4.2).
     BadEcn,
     /// Too short, too long, or without a readable header.
     Malformed,
@@ -36,28 +36,28 @@ pub enum DropReason {
     ForgedSource,
     /// A copy of a flooded frame for a full port; floods stop no sender.
     FloodNoRoom,
-    /// For a port that the watchdog isolated because it accepted nothing for too long.
+    /// For a port that the watchdog isolated because it accepted no frame for too long.
     Watchdog,
-    /// For a port that was removed, or in its queue or on its link when that failed.
+    /// For a removed port, or in the queue or on the link of a port that failed.
     PortGone,
     /// Longer than the receiver or link behind the port accepts.
     TooBig,
-    /// From or for a tunnel end that is not a server of this overlay.
+    /// From or to a tunnel endpoint that is not a server of this overlay.
     UnknownServer,
-    /// From a tunnel, with a network identifier that no tenant of this server has.
+    /// From a tunnel, with a network identifier of no tenant of this server.
     UnknownVni,
     /// A tunnel inside a tunnel.
     NestedTunnel,
-    /// To or from a station that the controller does not know, or for which it cannot be asked now.
+    /// To or from a station that the controller does not know, or about which it cannot be asked now.
     Unresolved,
     /// For an address without a socket, beyond the rate at which the kernel answers by ICMP.
     NoSocket,
     /// A fragment of a datagram that never became complete.
     StrayFragment,
-    /// The receiver's hypervisor has granted no credit for it.
+    /// The receiver's hypervisor has granted no credit for the frame.
     NoCredit,
-    /// In a TCP tunnel whose connection ended before the other server acknowledged the frame (it may have arrived
-    /// nevertheless), or for a server that does not answer.
+    /// In a TCP tunnel whose connection ended before the other server acknowledged the frame, which may have arrived
+    /// nevertheless; or for a server that does not answer.
     TunnelEnded,
     /// Between endpoints that may not communicate.
     Denied,
@@ -93,7 +93,7 @@ impl DropReason {
         DropReason::TunnelEnded,
         DropReason::Denied,
     ];
-    /// How many there are.
+    /// Number of reasons.
     pub const COUNT: usize = DropReason::ALL.len();
 
     /// The name in records and tables.
@@ -128,7 +128,7 @@ impl DropReason {
         }
     }
 
-    /// Whether the drop was for want of room: what a lossless class must never see.
+    /// Whether the frame was dropped for lack of space. A lossless class must never have such a drop.
     pub const fn is_congestion(self) -> bool {
         matches!(
             self,
@@ -144,7 +144,7 @@ impl DropReason {
     }
 }
 
-/// Frames a box threw away, by reason.
+/// Frames dropped by a box, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
     frames: [u64; DropReason::COUNT],
@@ -175,7 +175,7 @@ impl Drops {
     pub fn total_frames(&self) -> u64 {
         self.frames.iter().sum()
     }
-    /// Adds what another box counted.
+    /// Adds the counts of another box.
     pub fn add(&mut self, other: &Drops) {
         for i in 0..DropReason::COUNT {
             self.frames[i] += other.frames[i];

@@ -1,4 +1,4 @@
-//! Randomness that is handed in: a mixing function for content-based choices and a small seeded generator.
+//! Randomness provided by the caller: a mixing function for content-based choices and a small seeded generator.
 
 /// Mixes 64 bits so that every input bit moves every output bit (the finaliser of SplitMix64).
 #[inline(always)]
@@ -8,7 +8,7 @@ pub const fn mix64(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A value that depends on all of `words` and on nothing else: the same on every machine and thread.
+/// A value that depends only on `words`: it is the same on every machine and thread.
 pub fn hash_words(words: &[u64]) -> u64 {
     let mut h = 0x9e37_79b9_7f4a_7c15u64;
     for &w in words {
@@ -22,7 +22,7 @@ pub fn hash_words(words: &[u64]) -> u64 {
 pub struct Rng(u64);
 
 impl Rng {
-    /// A stream of its own for each list of words: a seed and the names of what draws from it.
+    /// A stream of its own for each list of words: a seed and the names of the stream's user.
     pub fn from_words(words: &[u64]) -> Rng {
         Rng(hash_words(words))
     }
@@ -42,7 +42,7 @@ impl Rng {
     pub fn unit_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
-    /// Puts a list into a random order, each as likely.
+    /// Shuffles a list; all orders are equally likely.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for i in (1..list.len()).rev() {
             list.swap(i, self.below(i as u64 + 1) as usize);

@@ -4,7 +4,7 @@
 
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 
-/// A length of time in picoseconds; reaches 213 days.
+/// A duration in picoseconds, at most 213 days.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(pub u64);
 
@@ -15,7 +15,7 @@ pub struct Instant(pub u64);
 impl Duration {
     /// No time.
     pub const ZERO: Duration = Duration(0);
-    /// The longest time there is: a deadline that never comes.
+    /// The longest duration, for a deadline that never comes.
     pub const MAX: Duration = Duration(u64::MAX);
 
     /// From picoseconds.
@@ -48,16 +48,16 @@ impl Duration {
     pub const fn as_us(self) -> u64 {
         self.0 / 1_000_000
     }
-    /// In seconds, for people and plots; never fed back into a model.
+    /// In seconds, for people and plots; never used in a model.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 * 1e-12
     }
-    /// The sum, or the longest time there is.
+    /// The sum, or the longest duration.
     #[inline(always)]
     pub const fn saturating_add(self, other: Duration) -> Duration {
         Duration(self.0.saturating_add(other.0))
     }
-    /// The product, or the longest time there is.
+    /// The product, or the longest duration.
     #[inline(always)]
     pub const fn saturating_mul(self, factor: u64) -> Duration {
         Duration(self.0.saturating_mul(factor))
@@ -75,7 +75,7 @@ impl Instant {
     pub const fn as_ps(self) -> u64 {
         self.0
     }
-    /// Time since `earlier`, zero if that is later.
+    /// Time since `earlier`, or zero if `earlier` is later.
     #[inline(always)]
     pub const fn since(self, earlier: Instant) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))

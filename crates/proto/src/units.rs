@@ -29,7 +29,8 @@ impl Rate {
         let bytes = (d.0 as u128 * self.0 as u128).div_ceil(8_000_000_000_000);
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
-    /// Picoseconds a byte takes, in units of 2^-16 ps, rounded up: exact for every rate at which a byte is whole in ps.
+    /// Picoseconds per byte, in units of 2^-16 ps, rounded up: exact for every rate at which a byte takes a whole number of
+    /// picoseconds.
     pub fn ps_per_byte_q16(self) -> u64 {
         (8_000_000_000_000u128 << 16).div_ceil(self.0 as u128) as u64
     }

@@ -1,17 +1,17 @@
-//! Rows turned into columns in memory: what a part holds before it is written and after it is read.
+//! Rows as columns in memory: the contents of a part before writing and after reading.
 
 use std::collections::HashMap;
 
 use super::tables::{ColumnSpec, Row, TableSpec};
 use super::value::{Kind, Text, Value};
 
-/// The rows of a part, a vector a column.
+/// The rows of a part, with a vector for each column.
 pub(super) struct Columns {
-    /// The table they belong to.
+    /// The table of the rows.
     pub table: &'static TableSpec,
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
-    /// One for each column of the table.
+    /// The columns, in the order of the table.
     pub columns: Vec<Column>,
 }
 
@@ -25,12 +25,12 @@ impl Columns {
         self.rows += 1;
     }
 
-    /// Row `index` as its struct; the error is the column that does not fit.
+    /// Row `index` as its struct. The error is the index of a column with an invalid value.
     pub fn row<R: Row>(&self, index: usize) -> Result<R, usize> {
         R::from_values(&|column| self.columns[column].get(index))
     }
 
-    /// Header and rows, as RFC 4180 has it; an absent value is an empty field.
+    /// Header and rows in the format of RFC 4180; an absent value is an empty field.
     pub fn to_csv(&self) -> String {
         let mut out = self.table.columns.iter().map(|c| c.name).collect::<Vec<_>>().join(",");
         out.push('\n');
@@ -61,9 +61,9 @@ fn push_csv_field(out: &mut String, value: Value<'_>) {
     }
 }
 
-/// One column: a slot a row, and which slots are null.
+/// A column: a slot for each row, and the null slots.
 pub(super) struct Column {
-    /// One a row, 1 where there is a value (Parquet's definition level); empty when the column has no nulls.
+    /// For each row 1 if it has a value, else 0 (Parquet's definition level). Empty when the column has no nulls.
     pub defined: Vec<i16>,
     /// The slots; a null one holds zero.
     pub data: Data,
@@ -165,7 +165,7 @@ impl TextPool {
         self.intern_with(text, || text.clone())
     }
 
-    /// The index of `text`, which `own` makes into a string only the first time.
+    /// The index of `text`. Only the first time, `own` makes an owned string of it.
     pub fn intern_with(&mut self, text: &str, own: impl FnOnce() -> Text) -> u32 {
         // Neighbouring rows mostly repeat the string: one comparison instead of a hash.
         if self.strings.get(self.last as usize).is_some_and(|last| **last == *text) {

@@ -1,4 +1,4 @@
-//! Whether two results are the same, and if not, where they part and by how much.
+//! Comparison of two results: whether they are the same, the first difference, and the differences of means.
 
 use std::fmt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::text::percent_change;
 /// The comparison of two result directories.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diff {
-    /// One a table, in the order of [`TABLES`].
+    /// The comparisons of tables, in the order of [`TABLES`].
     pub tables: Vec<TableDiff>,
 }
 
@@ -31,7 +31,7 @@ pub struct TableDiff {
     pub table: &'static str,
     /// Rows in the first and in the second result.
     pub rows: (u64, u64),
-    /// Where they part; `None` when they are the same.
+    /// The first difference; `None` when the tables are the same.
     pub first: Option<FirstDifference>,
     /// The columns whose means differ.
     pub columns: Vec<ColumnDelta>,
@@ -44,14 +44,14 @@ pub struct FirstDifference {
     pub row: u64,
     /// Column that differs first in that row.
     pub column: &'static str,
-    /// Its value in the first result; "no row" when it ended before.
+    /// The column's value in the first result; "no row" when this result has fewer rows.
     pub a: String,
-    /// Its value in the second result; "no row" when it ended before.
+    /// The column's value in the second result; "no row" when this result has fewer rows.
     pub b: String,
 }
 
-/// A numeric column whose mean over all rows differs. Nulls are left out of the mean, and so are columns of names, as hosts and
-/// ports.
+/// A numeric column whose mean over all rows differs. Means leave out nulls. Columns of numbers that are names, such as
+/// hosts and ports, have no mean.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnDelta {
     /// Name of the column.
@@ -62,7 +62,7 @@ pub struct ColumnDelta {
     pub mean_b: f64,
 }
 
-/// Compares the tables of two result directories row by row; how the rows were cut into parts does not matter.
+/// Compares the tables of two result directories row by row; the cut of rows into parts does not matter.
 pub fn diff(a: &Path, b: &Path) -> Result<Diff, RecordError> {
     let tables = TABLES.iter().map(|table| diff_table(table, a, b)).collect::<Result<_, _>>()?;
     Ok(Diff { tables })
@@ -104,7 +104,7 @@ fn diff_table(table: &'static TableSpec, a: &Path, b: &Path) -> Result<TableDiff
     Ok(TableDiff { table: table.name, rows, first, columns })
 }
 
-/// Whether the numbers of a column name something: their mean means nothing.
+/// Whether the numbers of a column are names, whose mean has no meaning.
 fn is_name(column: &str) -> bool {
     column == "port"
         || ["_id", "_host", "_vm", "_port"].iter().any(|end| column.ends_with(end))
@@ -123,7 +123,7 @@ impl Cursor {
         Cursor { waiting: parts.into_iter(), part: None, row: 0 }
     }
 
-    /// The part and the index in it of the next row.
+    /// The part of the next row, and the row's index in the part.
     fn next(&mut self) -> Result<Option<(&Columns, usize)>, RecordError> {
         self.row += 1;
         while self.part.as_ref().is_none_or(|part| self.row >= part.rows) {

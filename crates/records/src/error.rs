@@ -1,4 +1,4 @@
-//! What can go wrong with result files, said so that a user knows which file and what to do.
+//! Errors with result files; messages tell a user which file is concerned and which action helps.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,32 +6,32 @@ use std::path::{Path, PathBuf};
 /// An error on a result directory or one of its files.
 #[derive(Debug)]
 pub enum RecordError {
-    /// The operating system refused: the disk is full, the directory cannot be written, ...
+    /// The operating system refused an action: the disk is full, the directory cannot be written, ...
     Io {
         /// The file or directory concerned.
         path: PathBuf,
-        /// What was attempted, as "write", "rename", ...
+        /// The attempted action, as "write", "rename", ...
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file exists but does not hold what its name promises.
+    /// A file has other contents than its name says.
     Corrupt {
         /// The file concerned.
         path: PathBuf,
-        /// What was expected and what was found.
+        /// The expected and the actual contents.
         detail: String,
     },
-    /// Another process is writing a result there.
+    /// Another process is writing a result to the directory.
     Busy {
         /// The directory concerned.
         dir: PathBuf,
     },
-    /// The directory already holds a result, and nothing said that it may be replaced.
+    /// The directory already holds a result, and the caller did not allow replacing it.
     Exists {
         /// The directory concerned.
         dir: PathBuf,
-        /// What it holds.
+        /// The existing result.
         detail: String,
     },
 }

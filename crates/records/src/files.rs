@@ -1,4 +1,4 @@
-//! Names of result files, and writing them so that a file under its final name is always complete.
+//! Names of result files, and writing of files so that a file under its final name is always complete.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use crate::text::counted;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// Suffix of a file that is being written; such files are ignored by readers and replaced by writers.
+/// Suffix of a file that is being written. Readers ignore such files and writers replace them.
 const TEMPORARY: &str = "tmp";
 /// File name of the manifest.
 pub(super) const MANIFEST: &str = "manifest.json";
@@ -23,52 +23,52 @@ pub(super) const RUN_LOG: &str = "run.json";
 pub const SUMMARY: &str = "summary.json";
 /// File name of the frames captured.
 pub const CAPTURE: &str = "capture.pcapng";
-/// What is made of records: gone with them, and no sign of a result by itself.
+/// Files computed from records. They are removed with the records, and do not count as a result by themselves.
 const MADE_OF_RECORDS: [&str; 3] = [SUMMARY, CAPTURE, "report.html"];
 
-/// What to do with a directory that already holds a result.
+/// The treatment of a directory that already holds a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
-    /// Refuse it.
+    /// Refuse the directory.
     #[default]
     Refuse,
-    /// Remove the old result, and nothing else that lies there.
+    /// Remove the old result, and no other files in the directory.
     Force,
     /// Keep a complete result of the same scenario and seed, replace an incomplete one, refuse any other.
     Resume,
 }
 
-/// What [`claim`] found.
+/// The result of [`claim`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     /// The directory is ready for a new result.
     Ready,
-    /// The same scenario and seed ran to the end before: there is nothing to do.
+    /// The same scenario and seed ran to the end before; no run is needed.
     Complete(Box<Manifest>),
 }
 
-/// Keeps other processes from writing into a directory, for as long as it lives; a kill ends it too.
+/// Keeps other processes from writing to a directory until it is dropped; the end of the process releases it too.
 #[derive(Debug)]
 pub struct Lock(#[allow(dead_code)] File);
 
-/// Takes `dir`, which is created, for the result of one run.
+/// Creates `dir` and locks it for the result of one run.
 pub fn lock(dir: &Path) -> Result<Lock, RecordError> {
     create(dir)?;
     let file = File::open(dir).map_err(RecordError::io(dir, "open the directory"))?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(RecordError::Busy { dir: dir.to_owned() }),
-        // A file system without locks is used as it is.
+        // A file system without locks is used without a lock.
         Ok(()) | Err(_) => Ok(Lock(file)),
     }
 }
 
-/// Creates `dir`, unless it is there.
+/// Creates `dir`, unless it exists.
 fn create(dir: &Path) -> Result<(), RecordError> {
     not_a_file(dir)?;
     fs::create_dir_all(dir).map_err(RecordError::io(dir, "create the directory"))
 }
 
-/// Refuses a place for results that is a file, or is below one: what the system says of it names neither.
+/// Refuses a directory for results that is a file, or is below one: the system's error would name neither path.
 fn not_a_file(dir: &Path) -> Result<(), RecordError> {
     match dir.ancestors().find(|path| fs::metadata(path).is_ok_and(|meta| !meta.is_dir())) {
         None => Ok(()),
@@ -79,10 +79,10 @@ fn not_a_file(dir: &Path) -> Result<(), RecordError> {
     }
 }
 
-/// Makes `dir` ready for the result of `run`: creates it, or decides about what it already holds.
+/// Makes `dir` ready for the result of `run`: creates it, or decides about an existing result.
 ///
-/// A sweep that lies there is refused as another run's result is; with force its summary and its page go, and the folders
-/// of its runs stay.
+/// A sweep in `dir` is refused like another run's result. With force its summary and its page are removed, and the
+/// folders of its runs stay.
 pub fn claim(dir: &Path, run: &RunInfo, existing: Existing) -> Result<Found, RecordError> {
     create(dir)?;
     if let Some(sweep) = SweepOutline::read(dir) {
@@ -107,8 +107,9 @@ pub fn claim(dir: &Path, run: &RunInfo, existing: Existing) -> Result<Found, Rec
     }
 }
 
-/// Makes `dir`, which need not be there yet, ready for a sweep of `scenario`: a run's result, and the sweep of another
-/// scenario, are replaced with force and refused otherwise. What lies in the folders of its runs is theirs to decide.
+/// Makes `dir`, which need not exist yet, ready for a sweep of `scenario`. A run's result, or the sweep of another
+/// scenario, is replaced with force and refused otherwise. Files in the folders of the sweep's runs stay; each run
+/// decides about its own.
 pub fn claim_sweep(dir: &Path, scenario: &str, existing: Existing) -> Result<(), RecordError> {
     not_a_file(dir)?;
     let refuse = |detail| Err(RecordError::Exists { dir: dir.to_owned(), detail });
@@ -129,7 +130,7 @@ pub fn claim_sweep(dir: &Path, scenario: &str, existing: Existing) -> Result<(),
     Ok(())
 }
 
-/// What a directory holds, by the manifest that was read there.
+/// A description of the result in a directory, from the directory's manifest.
 fn detail(manifest: &Result<Manifest, RecordError>) -> String {
     match manifest {
         Ok(m) => format!("the result of {} (seed {}, {})", m.run.scenario, m.run.seed, m.status),
@@ -138,12 +139,12 @@ fn detail(manifest: &Result<Manifest, RecordError>) -> String {
     }
 }
 
-/// Files in `dir` that were made of records.
+/// The files in `dir` that are computed from records.
 fn made_of_records(dir: &Path) -> Vec<PathBuf> {
     MADE_OF_RECORDS.iter().map(|name| dir.join(name)).filter(|path| path.exists()).collect()
 }
 
-/// What tells the `summary.json` of a sweep from that of a run, and one sweep from another.
+/// The part of a sweep's `summary.json` that a run's lacks, and that tells sweeps apart.
 #[derive(Deserialize)]
 struct SweepOutline {
     scenario: String,
@@ -198,11 +199,11 @@ fn part_number(table: &str, name: &str) -> Option<usize> {
     let rest = name.strip_prefix(table)?.strip_prefix('-')?;
     let digits = rest.strip_suffix(".parquet").or_else(|| rest.strip_suffix(".csv"))?;
     let number = digits.parse().ok()?;
-    // Only names we would give: "flows-1.parquet" is somebody else's file.
+    // Only names that this module gives: "flows-1.parquet" is a file of another program.
     (digits == format!("{number:05}")).then_some(number)
 }
 
-/// The Parquet parts of `table` in `dir`, in order; a gap is an error, because rows would be missing unseen.
+/// The Parquet parts of `table` in `dir`, in order. A gap is an error, because rows would be missing unnoticed.
 pub(super) fn parts(dir: &Path, table: &str) -> Result<Vec<PathBuf>, RecordError> {
     let mut found = Vec::new();
     for path in result_files(dir)? {
@@ -219,7 +220,7 @@ pub(super) fn parts(dir: &Path, table: &str) -> Result<Vec<PathBuf>, RecordError
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Writes a whole file: under a temporary name, to the disk, then renamed. After a crash there is all of it or nothing.
+/// Writes a whole file under a temporary name, syncs it, and renames it. After a crash the file is complete or absent.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".");
@@ -230,12 +231,13 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
         file.sync_all()
     });
     if let Err(source) = written {
-        // The space it took may be what the next writer needs; if even that fails, the first error is the one to tell.
+        // The next writer may need the space of the temporary file. If removing fails too, the first error matters
+        // more.
         let _ = fs::remove_file(&temporary);
         return Err(RecordError::Io { path: path.to_owned(), action: "write", source });
     }
     fs::rename(&temporary, path).map_err(RecordError::io(path, "rename a temporary file to its name"))?;
-    // Without this the name itself may be lost in a power cut, on file systems that allow opening a directory.
+    // Without this, a power cut may lose the name itself, on file systems that allow opening a directory.
     if let Some(dir) = path.parent().and_then(|dir| File::open(dir).ok()) {
         dir.sync_all().map_err(RecordError::io(path, "write the directory entry of"))?;
     }

@@ -1,10 +1,10 @@
 //! Results on disk. A line belongs here when it knows a column of a result.
 //!
-//! The result of a run on disk: tables as Parquet parts, a manifest, and what is computed from them.
+//! The result of a run on disk: tables as Parquet parts, a manifest, and statistics computed from the tables.
 //!
 //! A result directory holds `<table>-00000.parquet`, `<table>-00001.parquet`, ... for every table of [`tables`], each
-//! part complete and readable on its own, plus `manifest.json` (what was run; byte-identical for the same scenario
-//! and seed) and `run.json` (how this machine ran it; never compared).
+//! part complete and readable on its own. It also holds `manifest.json` (the description of the run; byte-identical for
+//! the same scenario and seed) and `run.json` (about the machine that ran it; never compared).
 //!
 //! ```
 //! use sluicenet_records::{Options, QueryRow, RecordWriter, RunInfo, Status, read};

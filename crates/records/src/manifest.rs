@@ -1,4 +1,5 @@
-//! What was run, in two files: `manifest.json` is the same on every machine, `run.json` is about this one.
+//! The description of a run in two files: `manifest.json` is the same on every machine, `run.json` is about this
+//! machine.
 
 use std::fmt;
 use std::fs;
@@ -12,12 +13,12 @@ use sha2::{Digest, Sha256};
 use super::error::RecordError;
 use super::files::{MANIFEST, RUN_LOG, has_parts, write_file};
 
-/// Version of the layout of a result directory; it changes when an older reader would misread.
+/// Version of the layout of a result directory. It changes when an older reader would misread the directory.
 ///
 /// 2: `bytes` and `ideal_ps` of a flow without an end are null, the seed is no axis, `axis_keys`. 1: before that.
 const FORMAT: u32 = 2;
 
-/// What is run: known before the first event, equal on every machine.
+/// The description of a run: known before the first event, equal on every machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
     /// Version of sluicenet.
@@ -28,28 +29,28 @@ pub struct RunInfo {
     pub scenario_sha256: String,
     /// Seed of every random stream.
     pub seed: u64,
-    /// What began before this is left out of statistics, in picoseconds.
+    /// End of the warm-up in picoseconds; statistics leave out flows and queries that begin before.
     #[serde(default)]
     pub warmup_ps: u64,
-    /// The cell of a sweep: axis and value, as ("congestion", "newreno"). The seed is none: runs with the same axes are
-    /// seeds of one configuration.
+    /// The cell of a sweep: axis and value, as ("congestion", "newreno"). The seed is no axis: runs with the same axes
+    /// are seeds of one configuration.
     pub axes: Vec<(String, String)>,
-    /// The dotted keys of the axes, in their order.
+    /// The dotted keys of the axes, in the order of `axes`.
     pub axis_keys: Vec<String>,
-    /// What a reader of the report wants to know about the set-up, in the order to show it.
+    /// The parts of the set-up that a report shows, in order.
     pub parameters: Vec<(String, String)>,
-    /// Files the scenario read.
+    /// The input files of the scenario.
     pub inputs: Vec<Input>,
 }
 
-/// A file the scenario read.
+/// An input file of a scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
-    /// Its name in the scenario.
+    /// The file's name in the scenario.
     pub name: String,
-    /// SHA-256 of its bytes, in hexadecimal.
+    /// SHA-256 of the file's bytes, in hexadecimal.
     pub sha256: String,
-    /// Its length.
+    /// The file's length.
     pub bytes: u64,
 }
 
@@ -60,15 +61,15 @@ impl Input {
     }
 }
 
-/// How far the run came.
+/// The progress of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Status {
-    /// Still running, or killed without a chance to say so.
+    /// Still running, or killed before it could write another status.
     #[default]
     Running,
     /// Ran to its end.
     Complete,
-    /// Stopped by the user at this simulated time; the rows up to there are whole.
+    /// Stopped by the user at this simulated time; the rows up to this time are complete.
     InterruptedAt {
         /// Simulated time in picoseconds.
         at_ps: u64,
@@ -116,16 +117,16 @@ impl<'de> Deserialize<'de> for Status {
     }
 }
 
-/// A part that was written.
+/// A written part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartInfo {
-    /// Its table.
+    /// The part's table.
     pub table: String,
-    /// Its file name.
+    /// The part's file name.
     pub file: String,
-    /// Its rows.
+    /// The number of rows in the part.
     pub rows: u64,
-    /// SHA-256 of its bytes, in hexadecimal: a damaged part is told from a result.
+    /// SHA-256 of the part's bytes, in hexadecimal, to detect damage.
     pub sha256: String,
 }
 
@@ -134,10 +135,10 @@ pub struct PartInfo {
 pub struct Manifest {
     /// Version of the layout of the directory.
     pub format: u32,
-    /// What was run.
+    /// The description of the run.
     #[serde(flatten)]
     pub run: RunInfo,
-    /// How far it came.
+    /// The progress of the run.
     pub status: Status,
     /// The parts written so far.
     pub parts: Vec<PartInfo>,
@@ -153,7 +154,7 @@ impl Manifest {
     pub fn read(dir: &Path) -> Result<Manifest, RecordError> {
         let path = dir.join(MANIFEST);
         let text = fs::read_to_string(&path).map_err(RecordError::io(&path, "read"))?;
-        // An older format may lack what a newer one has: its number first.
+        // Check the number of the format first: an older format may lack fields of a newer one.
         let format = serde_json::from_str::<Format>(&text).ok().map(|found| found.format);
         if let Some(format) = format.filter(|&format| format != FORMAT) {
             return Err(RecordError::corrupt(&path, other_format(format)));
@@ -161,11 +162,11 @@ impl Manifest {
         serde_json::from_str(&text).map_err(|e| RecordError::corrupt(&path, e))
     }
 
-    /// Whether a directory holds the result of a run: a manifest of ours, of whatever format, or a damaged one beside
-    /// our tables. Other programs have files of that name too.
+    /// Whether a directory holds the result of a run: a manifest of sluicenet, of any format, or a damaged manifest
+    /// beside sluicenet's tables. Other programs also have files of this name.
     pub fn is_in(dir: &Path) -> bool {
         let path = dir.join(MANIFEST);
-        // A pipe would hold us there for ever.
+        // Reading a pipe would block for ever.
         if !fs::metadata(&path).is_ok_and(|meta| meta.is_file()) {
             return false;
         }
@@ -175,13 +176,13 @@ impl Manifest {
         }
     }
 
-    /// Writes it, replacing an older one in one step.
+    /// Writes the manifest, replacing an older one atomically.
     pub(super) fn write(&self, dir: &Path) -> Result<(), RecordError> {
         write_json(&dir.join(MANIFEST), self)
     }
 }
 
-/// The number alone, whatever else there is.
+/// The number of a manifest's format, without the other fields.
 #[derive(Deserialize)]
 struct Format {
     format: u32,
@@ -195,7 +196,8 @@ fn other_format(format: u32) -> String {
     )
 }
 
-/// `run.json`: what depends on the machine and the day. Never compared, never needed to read the tables.
+/// `run.json`: data that depend on the machine and the day. They are never compared, and reading the tables does not
+/// need them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunLog {
     /// Wall-clock time of the run.
@@ -220,7 +222,7 @@ impl RunLog {
         serde_json::from_str(&text).map_err(|e| RecordError::corrupt(&path, e))
     }
 
-    /// Writes it into a result directory.
+    /// Writes the log into a result directory.
     pub fn write(&self, dir: &Path) -> Result<(), RecordError> {
         write_json(&dir.join(RUN_LOG), self)
     }
@@ -237,7 +239,7 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Most memory this process has held, in bytes.
+/// The largest resident memory of this process so far, in bytes.
 pub fn peak_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kb = status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok());

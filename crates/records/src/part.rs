@@ -1,7 +1,7 @@
-//! One part as Parquet bytes, and back.
+//! Encoding of a part as Parquet bytes, and decoding.
 //!
-//! The `parquet` crate's column writers are used without Arrow: a third of the build time, and rows are what both ends
-//! of this code hold. Everything that could make two files differ is fixed here: properties, creator, no times.
+//! The `parquet` crate's column writers are used without Arrow, which would triple the build time. Both callers of this
+//! code have rows. All sources of differences between files are fixed here: properties, creator, no times.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use super::column::{Column, Columns, Data};
 use super::tables::{ColumnSpec, TableSpec};
 use super::value::{Kind, Text};
 
-/// The file's `created_by`: without a version, so that a release that changes no row changes no byte.
+/// The `created_by` of files. It has no version, so that a release that changes no row changes no byte.
 const CREATED_BY: &str = "sluicenet";
 
-/// The rows as a complete Parquet file of one row group.
+/// Encodes the rows as a complete Parquet file of one row group.
 pub(super) fn encode(part: &Columns) -> Result<Vec<u8>> {
     let mut file = SerializedFileWriter::new(Vec::new(), schema(part.table)?, Arc::new(properties(part.table)))?;
     if part.rows > 0 {
@@ -35,9 +35,9 @@ pub(super) fn encode(part: &Columns) -> Result<Vec<u8>> {
     file.into_inner()
 }
 
-/// The rows of a file written by [`encode`]: the columns must be exactly those of `table`.
+/// Decodes a file written by [`encode`]: the columns must be exactly those of `table`.
 pub(super) fn decode(table: &'static TableSpec, bytes: Vec<u8>) -> Result<Columns> {
-    // The library believes some of what a damaged file says of itself and panics on it. Nothing of ours is half done then.
+    // The library trusts some fields of a damaged file and panics. Unwinding leaves none of our data half changed.
     std::panic::catch_unwind(|| decode_believing(table, bytes))
         .unwrap_or_else(|_| Err(ParquetError::General("the file is damaged".into())))
 }
@@ -70,7 +70,7 @@ fn decode_believing(table: &'static TableSpec, bytes: Vec<u8>) -> Result<Columns
         }
         let rows = group.metadata().num_rows() as usize;
         for chunk in group.metadata().columns() {
-            // The library asserts what a file says of itself.
+            // The library asserts these fields of a file.
             let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
             if start < 0 || chunk.data_page_offset() < 0 || chunk.compressed_size() < 0 {
                 return Err(ParquetError::General("a column begins or ends before the file does".into()));
@@ -116,7 +116,7 @@ fn properties(table: &TableSpec) -> WriterProperties {
         let path = ColumnPath::from(column.name);
         builder = match column.kind {
             Kind::Text => builder.set_column_dictionary_enabled(path, true),
-            // Times and counters of neighbouring rows are close: differences take a fraction of the bytes.
+            // Times and counters of neighbouring rows are close: their differences take a fraction of the bytes.
             Kind::U8 | Kind::U16 | Kind::U32 | Kind::U64 => {
                 builder.set_column_encoding(path, Encoding::DELTA_BINARY_PACKED)
             }
@@ -136,7 +136,7 @@ fn write_column(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, column: &Colu
         (ColumnWriter::BoolColumnWriter(w), Data::Bool(slots)) => write_slots(w, column, slots, rows),
         (ColumnWriter::ByteArrayColumnWriter(w), Data::Text(slots, pool)) => {
             let strings: Vec<ByteArray> = pool.strings.iter().map(|text| ByteArray::from(&**text)).collect();
-            // A clone shares the bytes: no allocation a row.
+            // A clone shares the bytes, so that rows need no allocation.
             let slots: Vec<ByteArray> = slots.iter().map(|&id| strings[id as usize].clone()).collect();
             write_slots(w, column, &slots, rows)
         }
@@ -152,7 +152,7 @@ fn write_slots<T: DataType>(
     rows: usize,
 ) -> Result<()> {
     if column.defined.is_empty() {
-        // A required column ignores the levels; an optional one needs a level a row.
+        // A required column ignores the levels; an optional one needs a level per row.
         writer.write_batch(slots, Some(&vec![1; rows]), None)?;
     } else {
         let values: Vec<T::T> =
@@ -162,7 +162,7 @@ fn write_slots<T: DataType>(
     Ok(())
 }
 
-/// Appends `rows` slots to `column`, which already has `before` of them.
+/// Appends `rows` slots to `column`, which already has `before` slots.
 fn read_column(reader: ColumnReader, column: &mut Column, spec: &ColumnSpec, before: usize, rows: usize) -> Result<()> {
     let mut levels = Vec::new();
     match (reader, &mut column.data) {
@@ -193,7 +193,7 @@ fn read_column(reader: ColumnReader, column: &mut Column, spec: &ColumnSpec, bef
     Ok(())
 }
 
-/// The next `rows` slots, with `zero` where there is a null; `levels` says where.
+/// The next `rows` slots, with `zero` for nulls; `levels` tells which slots are null.
 fn read_slots<T: DataType>(
     mut reader: ColumnReaderImpl<T>,
     rows: usize,

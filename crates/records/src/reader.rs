@@ -1,4 +1,4 @@
-//! Rows back from disk.
+//! Reading of rows from disk.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use super::tables::{QueryRow, Row, TableSpec};
 
 /// Every row of a table.
 ///
-/// Temporary files are ignored. The result of a run that was killed reads up to its last complete part; a part missing
-/// from a complete result, a gap, or a part that does not hold its table is an error that names the file.
+/// Temporary files are ignored. The result of a killed run reads up to its last complete part. These are errors that
+/// name the file: a part missing from a complete result, a gap, or a part with contents of another table.
 pub fn read<R: Row>(dir: &Path) -> Result<Vec<R>, RecordError> {
     let mut rows = Vec::new();
     for part in read_parts::<R>(dir)? {
@@ -36,7 +36,8 @@ pub fn read_parts<R: Row>(dir: &Path) -> Result<impl Iterator<Item = Result<Vec<
     }))
 }
 
-/// From when on flows count: the warm-up's end, or, where it is so many queries, when the first that counts begins.
+/// The time from which flows count: the end of the warm-up. If the warm-up is a number of queries, the start of the
+/// first query after it.
 pub fn measured_from(dir: &Path) -> Result<u64, RecordError> {
     let warmup = Manifest::read(dir)?.run.warmup_ps;
     let queries: Vec<QueryRow> = read(dir)?;
@@ -51,7 +52,7 @@ pub fn measured_from(dir: &Path) -> Result<u64, RecordError> {
 pub(super) struct PartFile {
     table: &'static TableSpec,
     path: PathBuf,
-    /// What the manifest says of its bytes; unknown when the run was killed before saying so.
+    /// The SHA-256 from the manifest; absent if the run was killed before writing it.
     pub sha256: Option<String>,
 }
 
@@ -60,7 +61,7 @@ pub(super) fn parts(dir: &Path, table: &'static TableSpec) -> Result<Vec<PartFil
     let paths = files::parts(dir, table.name)?;
     let manifest = match Manifest::read(dir) {
         Ok(manifest) => manifest,
-        // Parts alone are readable: somebody may have copied them.
+        // Parts without a manifest are readable: a user may have copied only these.
         Err(RecordError::Io { source, .. }) if source.kind() == ErrorKind::NotFound && !paths.is_empty() => {
             Manifest::default()
         }
@@ -79,7 +80,7 @@ pub(super) fn parts(dir: &Path, table: &'static TableSpec) -> Result<Vec<PartFil
 }
 
 impl PartFile {
-    /// Reads it.
+    /// Reads the part.
     pub fn decode(&self) -> Result<Columns, RecordError> {
         let bytes = std::fs::read(&self.path).map_err(RecordError::io(&self.path, "read"))?;
         if self.sha256.as_ref().is_some_and(|expected| *expected != sha256_hex(&bytes)) {

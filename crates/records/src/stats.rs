@@ -1,11 +1,11 @@
-//! Statistics of results: percentiles, means with their confidence, slowdown by flow size.
+//! Statistics of results: percentiles, means with confidence intervals, slowdown by flow size.
 
 use super::tables::FlowRow;
 
-/// What is said of a set of measurements; all zero when there are none.
+/// The summary of a set of measurements; all zero for an empty set.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// How many.
+    /// The number of measurements.
     pub count: usize,
     /// Arithmetic mean.
     pub mean: f64,
@@ -40,8 +40,8 @@ impl Summary {
         }
     }
 
-    /// What several runs with different seeds come to: of every figure the mean of the runs' own, of the extremes the
-    /// extreme, of the counts the sum. Runs in which nothing was measured are left out.
+    /// Summarises runs with different seeds: the means of the runs' figures, but the extremes of extremes and the sum
+    /// of counts. Runs without measurements are left out.
     pub fn over_seeds(runs: &[Summary]) -> Summary {
         let runs: Vec<&Summary> = runs.iter().filter(|run| run.count > 0).collect();
         if runs.is_empty() {
@@ -63,8 +63,8 @@ impl Summary {
 
 /// The nearest-rank percentile: the smallest value with at least `percent` per cent of all values at or below it.
 ///
-/// It is always a value that was measured, never an interpolation between two. `sorted` must be ascending and not empty;
-/// `percent` is from 0 to 100, taken to four decimals so that rounding never moves a rank.
+/// The result is always a measured value, never an interpolation between two. `sorted` must be ascending and not empty.
+/// `percent` is from 0 to 100, and is rounded to four decimals so that rounding errors never change a rank.
 pub fn percentile<T: Copy>(sorted: &[T], percent: f64) -> T {
     assert!(!sorted.is_empty() && (0.0..=100.0).contains(&percent), "a percentile of nothing, or outside 0..=100");
     let parts_per_million = (percent * 10_000.0).round() as u128;
@@ -72,20 +72,20 @@ pub fn percentile<T: Copy>(sorted: &[T], percent: f64) -> T {
     sorted[rank.saturating_sub(1)]
 }
 
-/// A mean and how far the true mean may be from it.
+/// A mean with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanInterval {
     /// Mean of the seeds' values.
     pub mean: f64,
     /// Half the width of the 95 % confidence interval; `None` with fewer than two seeds.
     pub half_width: Option<f64>,
-    /// How many seeds.
+    /// The number of seeds.
     pub seeds: usize,
 }
 
 /// The mean over independent runs with its 95 % confidence interval (Student's t); `None` without any value.
 ///
-/// Give one value a seed, as each run's mean. Values within one run are correlated and would give a false precision.
+/// Give one value per seed, as each run's mean. Values within one run are correlated and would give a false precision.
 pub fn mean_over_seeds(values: &[f64]) -> Option<MeanInterval> {
     let n = values.len();
     if n == 0 {
@@ -106,7 +106,7 @@ const STUDENT_T_95: [f64; 30] = [
 ];
 
 fn student_t_95(degrees_of_freedom: usize) -> f64 {
-    // Between the rows of the table the next smaller one holds: an interval a little too wide is still true.
+    // Between the rows of the table the next smaller one is used: an interval that is a little too wide is still valid.
     match degrees_of_freedom {
         0 => f64::INFINITY,
         1..=30 => STUDENT_T_95[degrees_of_freedom - 1],
@@ -118,7 +118,7 @@ fn student_t_95(degrees_of_freedom: usize) -> f64 {
     }
 }
 
-/// The flows that began at or after `warmup_ps`: before that the network is emptier than it will be.
+/// The flows that began at or after `warmup_ps`: before this time the network has less load than later.
 pub fn after_warmup(flows: &[FlowRow], warmup_ps: u64) -> impl Iterator<Item = &FlowRow> {
     flows.iter().filter(move |flow| flow.start_ps >= warmup_ps)
 }
@@ -134,10 +134,10 @@ pub struct SizeBucket {
     pub slowdown: Summary,
 }
 
-/// FCT slowdown by flow size, in at most `buckets` buckets of about as many flows each.
+/// Slowdown of flow completion times by flow size, in at most `buckets` buckets of about as many flows each.
 ///
-/// This is how HPCC's `fct_analysis.py` cuts (there 20 buckets of 5 % of the flows), with one rule more: flows of one
-/// size are never spread over two buckets. Takes `(bytes, slowdown)` of finished flows.
+/// The buckets are those of HPCC's `fct_analysis.py` (which has 20 buckets of 5 % of the flows), with one more rule:
+/// flows of one size are never in two buckets. Takes `(bytes, slowdown)` of finished flows.
 pub fn slowdown_by_size(flows: &mut [(u64, f64)], buckets: usize) -> Vec<SizeBucket> {
     flows.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let mut result = Vec::new();
@@ -162,8 +162,8 @@ pub fn slowdown_by_size(flows: &mut [(u64, f64)], buckets: usize) -> Vec<SizeBuc
     result
 }
 
-/// The buckets of several runs, each cut by [`slowdown_by_size`], as one run's: neighbours in size are put together until
-/// they hold as many flows as they should, and their percentiles are the means of theirs by number of flows.
+/// Merges the buckets of several runs, each cut by [`slowdown_by_size`]. Neighbours in size are merged until they hold
+/// their share of the flows. Their percentiles are means, weighted by the number of flows.
 pub fn slowdown_over_seeds(runs: &[&[SizeBucket]], buckets: usize) -> Vec<SizeBucket> {
     if let [run] = runs {
         return run.to_vec();
@@ -184,7 +184,7 @@ pub fn slowdown_over_seeds(runs: &[&[SizeBucket]], buckets: usize) -> Vec<SizeBu
     result
 }
 
-/// Some buckets, at least one, as one.
+/// Merges one or more buckets.
 fn together(parts: &[SizeBucket]) -> SizeBucket {
     let count: usize = parts.iter().map(|b| b.slowdown.count).sum();
     let mean = |of: fn(&Summary) -> f64| {

@@ -1,26 +1,26 @@
-//! The tables of a result: one struct a table, one field a column, the unit last in the name.
+//! The tables of a result: one struct per table, one field per column, the unit last in the name.
 
 use super::value::{Cell, Kind, Text, Value};
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct ColumnSpec {
-    /// Its name: that of the row's field.
+    /// The column's name: that of the row's field.
     pub name: &'static str,
-    /// Its type.
+    /// The column's type.
     pub kind: Kind,
-    /// Whether it may hold nulls.
+    /// Whether the column may hold nulls.
     pub nullable: bool,
 }
 
-/// A table: what its files are called and which columns they hold, in order.
+/// A table: its name, and its columns in order.
 #[derive(Debug)]
 pub struct TableSpec {
     /// Name of the table and first part of its files' names.
     pub name: &'static str,
-    /// Place in [`TABLES`].
+    /// Index in [`TABLES`].
     pub index: usize,
-    /// Its columns, in the order of the row's fields.
+    /// The table's columns, in the order of the row's fields.
     pub columns: &'static [ColumnSpec],
 }
 
@@ -30,11 +30,11 @@ pub trait Row: Sized + 'static {
     const TABLE: &'static TableSpec;
     /// Shows every field to `see`, in order.
     fn visit<'a>(&'a self, see: &mut dyn FnMut(usize, Value<'a>));
-    /// A row out of its values; the error is the index of the column that did not fit.
+    /// Makes a row from its values; the error is the index of a column with an invalid value.
     fn from_values<'a>(get: &dyn Fn(usize) -> Value<'a>) -> Result<Self, usize>;
 }
 
-// One definition gives the struct, the schema and both directions, so that they cannot disagree.
+// One definition gives the struct, the schema and both directions, so that these always agree.
 macro_rules! tables {
     ($($(#[$doc:meta])* $table:ident[$index:literal] $row:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
         $(

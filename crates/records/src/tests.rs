@@ -1,4 +1,5 @@
-//! What a user relies on: same rows, same bytes; a kill or a full disk leaves what was flushed; damage is named.
+//! Properties that users rely on: same rows, same bytes; a kill or a full disk keeps flushed rows; errors name damaged
+//! files.
 
 use std::fs;
 use std::path::Path;
@@ -120,7 +121,7 @@ fn a_full_disk_is_named_and_leaves_earlier_parts() {
     assert!(error.contains("flows-00001.parquet: cannot write: No space left on device"), "{error}");
     assert_eq!(read::<FlowRow>(&dir.0).unwrap().len(), 50);
     assert!(!dir.0.join("flows-00001.parquet").exists());
-    // What is known of the end is written into room that was kept for it.
+    // The last manifest is written into reserved disk space.
     let why = RecordError::io(&dir.0, "write")(std::io::Error::other("the disk is full"));
     records.write(&[pause(0)]).unwrap();
     records.give_up(&why);
@@ -144,11 +145,11 @@ fn damage_is_named_and_never_a_panic() {
     fs::rename(dir.0.join("flows-00002.parquet"), &path).unwrap();
     assert!(error(&dir.0).contains("manifest.json: lists 3 parts of table flows, found 2"), "{}", error(&dir.0));
 
-    // A manifest that cannot be read is not taken for none.
+    // An unreadable manifest is an error, not a missing manifest.
     fs::write(dir.0.join("manifest.json"), [0xff, 0xfe]).unwrap();
     assert!(error(&dir.0).contains("manifest.json: cannot read"), "{}", error(&dir.0));
 
-    // Without the manifest's checksum the bytes themselves must be refused, or read as something, without a panic.
+    // Without the manifest's checksum, damaged bytes must be refused or read as some value, without a panic.
     fs::remove_file(dir.0.join("manifest.json")).unwrap();
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     assert!(error(&dir.0).contains("flows-00001.parquet: not a readable part"), "{}", error(&dir.0));
@@ -191,7 +192,7 @@ fn a_result_is_not_overwritten_by_accident() {
     assert!(dir.0.join("notes.txt").exists() && dir.0.join("flows-1.parquet").exists());
     assert!(!dir.0.join("manifest.json").exists() && !dir.0.join("flows-00000.parquet").exists());
 
-    // An unfinished result of the same run is done again.
+    // An unfinished result of the same run is replaced.
     drop(RecordWriter::create(&dir.0, run.clone(), Options::default()).unwrap());
     assert_eq!(claim(&dir.0, &run, Existing::Resume).unwrap(), Found::Ready);
 }

@@ -1,6 +1,6 @@
-//! Counts and changes as people write them.
+//! Formatting of counts and changes for people.
 
-/// A count with its thousands apart.
+/// A count with separators of thousands.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -13,7 +13,7 @@ pub fn count(n: u64) -> String {
     out
 }
 
-/// A change in per cent with its sign, of which what rounds to nothing has none.
+/// A change in per cent with its sign. A change that rounds to zero has no sign.
 pub fn percent_change(percent: f64) -> String {
     let text = format!("{percent:+.2} %");
     let is_nothing = !text.contains(|c: char| ('1'..='9').contains(&c));

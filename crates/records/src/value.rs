@@ -1,4 +1,4 @@
-//! Values of table cells: the few types a column can have, and strings that repeat without allocating.
+//! Values of table cells: the types of columns, and repeated strings without allocation.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 /// A string that repeats over many rows: cloning it never allocates.
 ///
-/// Make the name of a node once (`Text::from(format!("switch {i}"))`) and clone it into its rows; a literal
-/// (`"query".into()`) costs nothing at all.
+/// Make the name of a node once (`Text::from(format!("switch {i}"))`) and clone it into its rows. A literal
+/// (`"query".into()`) needs no allocation at all.
 #[derive(Clone)]
 pub enum Text {
-    /// A name known when the program was compiled.
+    /// A name known at compile time.
     Static(&'static str),
-    /// A name made while running, shared by its rows.
+    /// A name made at run time, shared by its rows.
     Shared(Arc<str>),
 }
 
@@ -114,10 +114,10 @@ pub enum Kind {
     Text,
 }
 
-/// The value of one cell, seen without its column's exact width.
+/// The value of one cell, without its column's exact width.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// Nothing measured, or not finished.
+    /// Not measured, or not finished.
     Null,
     /// Any unsigned integer.
     Int(u64),
@@ -140,7 +140,7 @@ impl Value<'_> {
         }
     }
 
-    /// Same value, bit for bit: a NaN equals itself, which it does not under `==`.
+    /// Compares two values bit for bit: a NaN is identical to itself, unlike with `==`.
     pub fn is_identical(self, other: Value<'_>) -> bool {
         match (self, other) {
             (Value::Real(a), Value::Real(b)) => a.to_bits() == b.to_bits(),

@@ -1,4 +1,4 @@
-//! Rows to disk while the run goes on, in complete numbered parts.
+//! Writing of rows to disk during a run, in complete numbered parts.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,44 +11,44 @@ use super::manifest::{Manifest, PartInfo, RunInfo, Status, sha256_hex};
 use super::part;
 use super::tables::{Row, TABLES};
 
-/// A manifest and a part of each table, small as they are at the start.
+/// Enough bytes for a manifest and a small part of each table.
 const RESERVE_BYTES: usize = 64 << 10;
 
-/// How results are written.
+/// The options of a writer.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Rows of a part; a table is held in memory up to this many rows.
+    /// Rows of a part; memory holds up to this many rows of each table.
     pub part_rows: usize,
-    /// Whether to write every part as CSV too.
+    /// Whether to write every part also as CSV.
     pub csv: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        // About 35 MB of flows in memory, 5 MB on disk: few files, and little lost to a kill.
+        // About 35 MB of flows in memory and 5 MB on disk: few files, and a kill loses little.
         Options { part_rows: 1 << 18, csv: false }
     }
 }
 
 /// Writes the tables of one run into a directory.
 ///
-/// The parts depend only on the rows and on when they are flushed: call [`RecordWriter::flush`] at simulated times,
-/// never at wall-clock times, or two runs would cut their parts differently.
+/// The parts depend only on the rows and on the times of flushes. Call [`RecordWriter::flush`] at simulated times,
+/// never at wall-clock times; otherwise two runs would cut their parts differently.
 pub struct RecordWriter {
     dir: PathBuf,
     options: Options,
     manifest: Manifest,
-    /// One a table: rows not yet written, and the number of the next part.
+    /// For each table, the rows not yet written and the number of the next part.
     tables: Vec<(Columns, usize)>,
-    /// Room that a last manifest will need on a full disk; gone with the process.
+    /// Disk space reserved for a last manifest on a full disk; freed when the process ends.
     reserve: Option<File>,
 }
 
 impl RecordWriter {
-    /// Starts a result in `dir`; until [`RecordWriter::finish`] its manifest says "running".
+    /// Starts a result in `dir`. Until [`RecordWriter::finish`] the manifest says "running".
     ///
-    /// A directory that still holds a result is refused: its later parts would pass for ours. [`super::claim`] decides
-    /// about it first.
+    /// A directory that still holds a result is refused: its later parts would be taken for parts of the new result.
+    /// [`super::claim`] decides about an old result first.
     pub fn create(dir: &Path, run: RunInfo, options: Options) -> Result<RecordWriter, RecordError> {
         assert!(options.part_rows > 0, "a part has at least one row");
         claim(dir, &run, Existing::Refuse)?;
@@ -72,7 +72,7 @@ impl RecordWriter {
         Ok(())
     }
 
-    /// Writes what is in memory as parts of their own: after this call a kill loses none of it.
+    /// Writes all rows in memory as parts: after this call a kill loses none of them.
     pub fn flush(&mut self) -> Result<(), RecordError> {
         let waiting: Vec<usize> = (0..TABLES.len()).filter(|&i| self.tables[i].0.rows > 0).collect();
         if waiting.is_empty() {
@@ -84,7 +84,7 @@ impl RecordWriter {
         self.manifest.write(&self.dir)
     }
 
-    /// Writes the rest and says in the manifest how the run ended.
+    /// Writes the remaining rows, and the status of the run in the manifest.
     pub fn finish(mut self, status: Status) -> Result<Manifest, RecordError> {
         for table in 0..TABLES.len() {
             let (columns, next_part) = &self.tables[table];
@@ -94,14 +94,14 @@ impl RecordWriter {
             }
         }
         self.manifest.status = status;
-        // In the order of the tables, not of the moments at which parts filled up.
+        // Sort by table, not by the times at which parts filled up.
         let place = |part: &PartInfo| (TABLES.iter().position(|t| t.name == part.table), part.file.clone());
         self.manifest.parts.sort_by_key(place);
         self.manifest.write(&self.dir)?;
         Ok(self.manifest)
     }
 
-    /// Ends a result that cannot go on, and says why as far as the disk still takes it.
+    /// Ends a result after an error, and writes as much of the reason and the rows as the disk takes.
     pub fn give_up(mut self, why: &RecordError) {
         self.reserve = None;
         self.manifest.status = Status::Failed(why.to_string());
@@ -127,7 +127,7 @@ impl RecordWriter {
     }
 }
 
-/// A file without a name that takes up room.
+/// A file without a name that occupies disk space.
 fn reserve(dir: &Path) -> Result<File, RecordError> {
     let path = dir.join("manifest.json.tmp");
     let taken = File::create(&path).and_then(|mut file| {

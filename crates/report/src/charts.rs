@@ -24,7 +24,7 @@ const STEPS_A_POINT: usize = 4;
 /// Room under a panel whose series need their key named.
 const KEY_LINE: f64 = 16.0;
 
-/// Mean completion time as bars, median to p99.9 as whiskers; and what kind of axis the values asked for.
+/// Mean completion time as bars, median to p99.9 as whiskers; returns the kind of axis that the values need as well.
 pub(super) fn bars(model: &Model) -> (String, &'static str) {
     let summaries = || model.rows.iter().map(|row| row.completion.times.summary);
     let shown = summaries().flat_map(|s| [s.mean, s.p50, s.p99, s.p999]);

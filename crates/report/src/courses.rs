@@ -1,12 +1,12 @@
-//! A picture of flows without an end while time goes by: an SVG by itself, a row of panels for each run, the simulated course beside the
-//! one between real sockets.
+//! A picture of flows without an end while time goes by: an SVG by itself, a row of panels for each run, the simulated
+//! course beside the one between real sockets.
 
 use super::format::{COLOURS, escape, number_tick};
 use super::scale::Scale;
 use sluicenet_experiment::run::{Stream, Streams};
 use std::fmt::Write;
 
-/// A run: what it was, and the courses of its flows by where they were run.
+/// A run: its configuration, and the courses of its flows in each world.
 pub struct Run<'a> {
     /// Its name.
     pub name: &'a str,
@@ -21,7 +21,7 @@ const LEFT: f64 = 58.0;
 const RIGHT: f64 = WIDTH - 16.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = HEIGHT - 26.0;
-/// Above the panels: the title, and what the curves are, a line for so many of them.
+/// Above the panels: the title, and the meaning of the curves, a line for so many of them.
 const HEAD: f64 = 34.0;
 const LEGEND_LINE: f64 = 18.0;
 const NAMES_A_LINE: usize = 2;

@@ -1,6 +1,6 @@
-//! What a reader of LL, LZ, ZL and ZZ beside each other asks first, answered from the figures themselves.
+//! Explanations for readers who compare LL, LZ, ZL and ZZ, from the figures themselves.
 
-/// What two configurations are compared by.
+/// Figures for the comparison of two configurations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
     /// Queries or flows that finished.

@@ -1,4 +1,5 @@
-//! A picture of traffic over a real fat-tree while time goes by: all flows of each run together, and below it each run's flows one by one.
+//! A picture of traffic over a real fat-tree while time goes by: all flows of each run together, and below them each
+//! run's flows one by one.
 
 use super::format::{COLOURS, escape, number_tick};
 use super::scale::Scale;
@@ -12,13 +13,13 @@ const TOGETHER: f64 = 250.0;
 const SINGLE: f64 = 130.0;
 const TOP: f64 = 26.0;
 const BELOW: f64 = 26.0;
-/// Above the panels: the title, and what the curves are.
+/// Above the panels: the title, and the meaning of the curves.
 const HEAD: f64 = 30.0;
 const LEGEND_LINE: f64 = 18.0;
 /// The name of the axis below them.
 const FOOT: f64 = 22.0;
 
-/// The axis of all flows together goes so far beyond what the hosts' links carry.
+/// The axis of all flows together goes so far beyond the capacity of the hosts' links.
 const ROOM: f64 = 1.2;
 /// Intervals that a single flow's rate is the mean of.
 const SMOOTH: usize = 5;
@@ -110,7 +111,7 @@ pub fn svg(title: &str, runs: &[Run<'_>]) -> String {
     let longest = runs.iter().map(|run| run.seconds).fold(1e-9, f64::max);
     let times = Scale::Linear(longest);
     let ideal = runs.iter().map(|run| run.ideal_mbps).fold(0.0, f64::max);
-    // Above it is what had waited behind a loss and is read at once: no link carries that.
+    // Values above it are data that had waited behind a loss and is read at once: no link carries that.
     let together = Axes { times, rates: Scale::linear([ideal * ROOM].into_iter()), bottom: TOGETHER - BELOW };
     let smooth: Vec<Vec<Vec<f64>>> =
         runs.iter().map(|run| run.flows.iter().map(|course| smoothed(course)).collect()).collect();
@@ -217,7 +218,7 @@ mod tests {
         let picture = svg("a <title>", &[ecmp, gff]);
         assert!(picture.contains("a &lt;title&gt;") && picture.contains("ECMP: each of 2 flows"), "{picture}");
         assert_eq!(picture.matches("stroke-opacity").count(), 3);
-        // What happened in both runs is named once.
+        // An event of both runs is named once.
         assert_eq!(picture.matches("kill:c1-1 &lt;&amp;&gt;").count(), 1);
         assert_eq!(picture.matches("<g ").count(), picture.matches("</g>").count());
         let nothing = svg("t", &[run("none", &[], &[], &faults)]);

@@ -5,25 +5,25 @@ use super::format::{count, counted, time, times};
 use super::model::{Model, Row};
 use sluicenet_records::Status;
 
-/// What stands at the top of the page, as text.
+/// Text at the top of the page.
 #[derive(Default)]
 pub(super) struct Findings {
     /// The measured result in a sentence.
     pub headline: String,
     /// A sentence or two that qualify it.
     pub detail: String,
-    /// Numbers with what they are.
+    /// Numbers with their meanings.
     pub cards: Vec<(String, String)>,
-    /// What the numbers show and do not explain.
+    /// Facts that the numbers show and do not explain.
     pub notes: Vec<String>,
-    /// What the reader must know before believing any of it.
+    /// Facts that the reader must know before believing any result.
     pub warnings: Vec<String>,
 }
 
 /// Ratios closer to 1 than this are called equal.
 const EQUAL: f64 = 1.05;
 
-/// What a page says where it names no winner.
+/// Start of a sentence on a page that names no winner.
 const NO_WINNER: &str = "No winner is named: ";
 
 impl Findings {
@@ -69,12 +69,12 @@ impl Gain<'_> {
     }
 }
 
-/// What some configurations had begun and not finished.
+/// Queries or flows that some configurations had begun and not finished.
 fn unfinished<'a>(rows: impl IntoIterator<Item = &'a Row>) -> u64 {
     rows.into_iter().map(|row| row.completion.times.unfinished).sum()
 }
 
-/// "3 queries", or flows where those are what completes.
+/// "3 queries", or flows where flows complete.
 fn counted_work(model: &Model, n: u64) -> String {
     if model.has_queries { counted(n, "query", "queries") } else { counted(n, "flow", "flows") }
 }
@@ -151,14 +151,14 @@ fn flow_control(model: &Model, gains: &[Gain<'_>]) -> Findings {
     Findings { headline, detail, cards: clear.iter().map(|gain| card(gain)).collect(), ..Findings::default() }
 }
 
-/// Means of what finished, where not all did: those of a configuration that finished less look the better.
+/// Means of finished work, where not all finished: the means of a configuration that finished less look the better.
 fn flattered(model: &Model, rows: &[&Row]) -> Findings {
     let n = unfinished(&model.rows);
     let headline = format!("{NO_WINNER}{} had not finished when the runs ended.", counted_work(model, n));
     Findings { headline, detail: range(model, rows), cards: means(model, rows), ..Findings::default() }
 }
 
-/// Those with the smallest and with the largest mean.
+/// The rows with the smallest and with the largest mean.
 fn extremes<'a>(rows: &[&'a Row]) -> (&'a Row, &'a Row) {
     let mean = |row: &&&Row| row.completion.times.summary.mean;
     let best = rows.iter().min_by(|a, b| mean(a).total_cmp(&mean(b))).copied().unwrap_or(rows[0]);
@@ -166,7 +166,7 @@ fn extremes<'a>(rows: &[&'a Row]) -> (&'a Row, &'a Row) {
     (best, worst)
 }
 
-/// Between what the means lie, without a judgement.
+/// The range of the means, without a judgement.
 fn range(model: &Model, rows: &[&Row]) -> String {
     let (low, high) = extremes(rows);
     let shown = |row: &Row| format!("{} ({})", time(row.completion.times.summary.mean), model.label(row));

@@ -3,7 +3,8 @@
 //! One HTML file that shows a result to people: self-contained, no script, nothing fetched.
 //!
 //! The same page serves a sweep of queries (the four flow controls beside each other for every TCP) and a plain run of
-//! flows; a section without data is left out. Every number is computed here from the records, none is passed in.
+//! flows. A section without data is left out. Every number is computed here from the records; the caller passes in
+//! none.
 #![forbid(unsafe_code)]
 
 mod charts;
@@ -35,9 +36,9 @@ pub use summary::{FlowSamples, FlowSummary, KindSummary, Times};
 /// records.
 #[derive(Clone, Debug, Default)]
 pub struct CellInput {
-    /// What was run. Runs of one scenario with the same axes are seeds of one configuration and are shown together.
+    /// The run. Runs of one scenario with the same axes are seeds of one configuration and are shown together.
     pub run: RunInfo,
-    /// How far it came.
+    /// Progress of the run until its end.
     pub status: Status,
     /// Its queries without those of the warm-up; none when the workload has none.
     pub queries: Option<Times>,
@@ -90,7 +91,7 @@ impl CellInput {
     }
 }
 
-/// What the page says besides the results.
+/// Content of the page besides the results.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Title of the page; without one, the scenario's name.

@@ -1,4 +1,4 @@
-//! The page of a loss sweep: what was received, and what was lost, over what was sent.
+//! The page of a loss sweep: received and lost rates over the sent rate.
 
 use super::charts::{Plotted, plot};
 use super::format::{digits, escape};

@@ -1,4 +1,4 @@
-//! What the page shows, computed once: configurations with their seeds together, locations, levels.
+//! Content of the page, computed once: configurations with their seeds together, locations, levels.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(super) struct Model {
     pub top_level: u8,
 }
 
-/// What a series is called.
+/// Name of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Name {
     /// Where it stands alone: "vswitch.slots 1024".
@@ -59,7 +59,7 @@ pub(super) struct Row {
 /// Completion times of a configuration.
 #[derive(Default)]
 pub(super) struct Completion {
-    /// Those after the warm-up. With several seeds, of every figure the mean of the seeds' own.
+    /// Times after the warm-up. With several seeds, every figure is the mean of the seeds' own.
     pub times: Times,
     /// The mean over the seeds' means; `None` when nothing finished.
     pub mean: Option<MeanInterval>,
@@ -99,7 +99,7 @@ impl Model {
         self.rows.iter().filter(move |row| row.group == group)
     }
 
-    /// What a row is called where both of its names are needed.
+    /// Name of a row where both of its names are needed.
     pub fn label(&self, row: &Row) -> String {
         let (group, series) = (self.groups[row.group].as_str(), self.series[row.series].full.as_str());
         // "NewReno ZZ", but "switch.buffer 50 KB, vswitch.slots 64".
@@ -112,7 +112,7 @@ impl Model {
         self.rows.iter().any(|row| row.completion.mean.is_some_and(|mean| mean.seeds > 1))
     }
 
-    /// What the flow controls beside each other show and do not explain.
+    /// Notes on flow controls beside each other: facts that the figures show and do not explain.
     pub fn notes(&self) -> Vec<String> {
         if !self.is_flow_control {
             return Vec::new();
@@ -123,7 +123,7 @@ impl Model {
         explain::notes(&self.groups.iter().enumerate().map(group).collect::<Vec<_>>(), self.policy_varies)
     }
 
-    /// What a level is called in a network of this height.
+    /// Name of a level in a network of this height.
     pub fn level_name(&self, level: u8) -> String {
         match (level, self.top_level) {
             (0, _) => "server".into(),

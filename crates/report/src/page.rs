@@ -109,7 +109,7 @@ const FLOW_CONTROL_LEGEND: &str = "<ul class=\"legend\">\
     <li><i class=\"swatch c-zl\"></i><b>ZL</b> lossless vSwitch, lossy fabric</li>\
     <li><i class=\"swatch c-zz\"></i><b>ZZ</b> lossless end to end</li></ul>";
 
-/// What a reader who has not seen the scenario has to know first.
+/// Facts that a reader who has not seen the scenario must know first.
 fn world(inputs: &[&CellInput]) -> String {
     let told = |input: &CellInput| -> Vec<String> {
         let parameters = input.run.parameters.iter().filter(|(name, _)| tells_the_world(name));

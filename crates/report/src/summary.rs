@@ -1,4 +1,4 @@
-//! A run reduced to what a report shows: sums and percentiles, never rows, so that many runs fit into memory.
+//! A run reduced to the content of a report: sums and percentiles, never rows, so that many runs fit into memory.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) const CURVE_STEPS: usize = 1_000;
 /// Completion times, in picoseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
-    /// What is said of them.
+    /// Summary of the times.
     pub summary: Summary,
     /// Their distribution: the values at 0, 1, 2, ... thousandths; empty when nothing finished.
     pub curve: Vec<f64>,
@@ -29,7 +29,7 @@ impl Times {
         Times { summary, curve: curve(values), unfinished }
     }
 
-    /// Those of several seeds; the curve is that of all together, a seed counting as much as another.
+    /// Times of several seeds; the curve is over all together, and each seed counts the same.
     pub(super) fn over_seeds(seeds: &[&Times]) -> Times {
         if let [seed] = seeds {
             return (*seed).clone();
@@ -93,7 +93,7 @@ pub struct FlowSamples {
 
 #[derive(Default)]
 struct KindSamples {
-    /// All but what is computed of the samples.
+    /// The sums that are not computed from the samples.
     sums: KindSummary,
     fct_ps: Vec<f64>,
     /// Size in bytes and slowdown.
@@ -153,7 +153,7 @@ impl KindSamples {
 }
 
 impl KindSummary {
-    /// Those of several seeds.
+    /// Summary of several seeds.
     pub(super) fn over_seeds(seeds: &[&KindSummary]) -> KindSummary {
         let sum = |of: fn(&KindSummary) -> f64| seeds.iter().map(|kind| of(kind)).sum();
         let summaries =

@@ -16,7 +16,7 @@ struct Table {
 
 /// Columns that belong together.
 struct Heads {
-    /// What they have in common; may be empty.
+    /// Common title of the columns; may be empty.
     title: &'static str,
     columns: Vec<String>,
 }
@@ -29,7 +29,7 @@ struct Line {
     cells: Vec<Cell>,
 }
 
-/// What a cell shows, and the value that the heat behind it stands for.
+/// Text of a cell, and the value for the heat behind the text.
 struct Cell {
     text: String,
     value: f64,
@@ -94,7 +94,7 @@ fn by_configuration(model: &Model, heads: Vec<Heads>, cells: impl Fn(&Row) -> Ve
     Table { heads, rows: model.rows.iter().enumerate().map(line).collect() }.html(model)
 }
 
-/// Completion times and what went wrong on the way.
+/// Table of completion times and of faults on the way.
 pub(super) fn completion(model: &Model) -> String {
     let seeds = model.has_seeds();
     let what = if model.has_queries { "queries" } else { "flows" };
@@ -148,7 +148,7 @@ pub(super) fn deaths(model: &Model) -> String {
     })
 }
 
-/// What happened at each level: longest queues, pauses if there were any, how busy the links were.
+/// Table of each level's longest queues, pauses if there were any, and utilization of links.
 pub(super) fn levels(model: &Model) -> String {
     let names: BTreeSet<u8> = model.rows.iter().flat_map(|row| row.levels.keys().copied()).collect();
     type Of = fn(&Level) -> Cell;
@@ -170,7 +170,7 @@ pub(super) fn levels(model: &Model) -> String {
     })
 }
 
-/// Flows of each configuration by kind: how long they took, and what they waited for.
+/// Flows of each configuration by kind: their times, and the reasons of their waits.
 pub(super) fn flows(model: &Model) -> String {
     let columns = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let heads = vec![

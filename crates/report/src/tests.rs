@@ -218,7 +218,7 @@ fn a_sweep_of_flow_controls() {
     assert!(
         page.contains(">6,000</td>") && page.contains("timeouts and segments sent again are those of all messages")
     );
-    // Two seeds: an interval, and it says whose.
+    // Two seeds: an interval, and the name of its method.
     assert!(page.contains("&#177; 95") && page.contains("Student's t"));
     // 18,432 frames a seed in the vSwitch of LL and LZ.
     assert!(page.contains(">36,864</td>"));
@@ -340,7 +340,7 @@ fn no_winner_is_named_where_queries_are_unfinished() {
     // Least of all where one finished nothing.
     cells[1].queries = Some(Times { unfinished: 1, ..Times::default() });
     assert_eq!(headline(&cells), "No winner is named: 1 query had not finished when the runs ended.");
-    // Of several groups those that can be compared are.
+    // Of several groups, comparable ones are compared.
     let mut cells = sweep();
     let of = |cell: &&mut CellInput, name| cell.run.axes[0].1 == name && cell.run.axes[1].1 == "LL";
     cells.iter_mut().filter(|cell| of(cell, "cubic")).for_each(|cell| cell.queries.as_mut().unwrap().unfinished = 2);

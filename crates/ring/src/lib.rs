@@ -1,8 +1,8 @@
 //! A ring of 64-bit entries between one producer and one consumer in two processes. Neither trusts the other.
 //! A line belongs here when it knows an order of memory accesses.
 //!
-//! Each side keeps its own index in private memory and publishes it; what the other side published is read once, checked and
-//! only then believed. Who finds nothing to consume may sleep: it says so, looks once more, and blocks; the producer that
+//! Each side keeps its own index in private memory and publishes it. The index of the other side is read once, and checked
+//! before it is used. A consumer that finds nothing may sleep: it sets a flag, looks once more, and blocks. The producer that
 //! then publishes is told to wake it. No order of these steps loses a wake-up (`tests/loom.rs` tries them all).
 
 #![forbid(unsafe_code)]
@@ -35,27 +35,27 @@ pub struct Producer<C> {
     cells: C,
     produced: u32,
     published: u32,
-    /// What the consumer had taken when it was last looked at.
+    /// The consumer's index when it was last read.
     consumed: u32,
 }
 
 impl<C: Cells> Producer<C> {
-    /// The producing end of a ring that nobody has used yet.
+    /// The producing end of an unused ring.
     pub fn new(cells: C) -> Producer<C> {
         Producer { cells, produced: 0, published: 0, consumed: 0 }
     }
 
-    /// Entries there is room for, as far as is known.
+    /// The room for entries, as far as is known.
     #[inline(always)]
     pub fn known_room(&self) -> u32 {
         self.cells.mask() + 1 - self.produced.wrapping_sub(self.consumed)
     }
 
-    /// Looks how far the consumer is, and says how many entries there is room for.
+    /// Reads the consumer's index, and returns the room for entries.
     #[inline]
     pub fn room(&mut self) -> Result<u32, Broken> {
         let consumed = self.cells.consumed().load(Ordering::Acquire);
-        // It may take only what was published.
+        // The consumer may take only published entries.
         if self.published.wrapping_sub(consumed) > self.published.wrapping_sub(self.consumed) {
             return Err(Broken);
         }
@@ -63,7 +63,7 @@ impl<C: Cells> Producer<C> {
         Ok(self.known_room())
     }
 
-    /// Puts an entry in; there must be room for it.
+    /// Puts an entry into the ring; there must be room.
     #[inline(always)]
     pub fn push(&mut self, entry: u64) {
         debug_assert!(self.known_room() > 0);
@@ -71,7 +71,7 @@ impl<C: Cells> Producer<C> {
         self.produced = self.produced.wrapping_add(1);
     }
 
-    /// Shows the consumer what was put in; whether it sleeps and has to be woken.
+    /// Shows the consumer the new entries; returns whether it sleeps and has to be woken.
     #[inline]
     #[must_use]
     pub fn publish(&mut self) -> bool {
@@ -81,7 +81,7 @@ impl<C: Cells> Producer<C> {
         self.published = self.produced;
         self.cells.produced().store(self.produced, Ordering::Release);
         // Both sides exchange this word, one after the other: either the consumer was first, and is found asleep, or it finds
-        // what was stored before.
+        // the entries stored before.
         self.cells.asleep().swap(0, Ordering::AcqRel) != 0
     }
 }
@@ -92,12 +92,12 @@ pub struct Consumer<C> {
     cells: C,
     consumed: u32,
     published: u32,
-    /// What the producer had published when it was last looked at.
+    /// The producer's index when it was last read.
     produced: u32,
 }
 
 impl<C: Cells> Consumer<C> {
-    /// The consuming end of a ring that nobody has used yet.
+    /// The consuming end of an unused ring.
     pub fn new(cells: C) -> Consumer<C> {
         Consumer { cells, consumed: 0, published: 0, produced: 0 }
     }
@@ -114,7 +114,7 @@ impl<C: Cells> Consumer<C> {
     #[inline]
     fn look(&mut self) -> Result<bool, Broken> {
         let produced = self.cells.produced().load(Ordering::Acquire);
-        // All that was published is taken here: what there is now came since, and fits.
+        // All published entries are taken here: the new ones came since, and fit.
         if produced.wrapping_sub(self.consumed) > self.cells.mask() + 1 {
             return Err(Broken);
         }
@@ -138,7 +138,7 @@ impl<C: Cells> Consumer<C> {
         Ok(entry)
     }
 
-    /// Shows the producer what was taken.
+    /// Shows the producer the taken entries.
     #[inline]
     pub fn publish(&mut self) {
         if self.published != self.consumed {
@@ -147,8 +147,8 @@ impl<C: Cells> Consumer<C> {
         }
     }
 
-    /// Says that this end is going to sleep; whether it may, because there is nothing to take. The producer then tells
-    /// its caller to wake it, once.
+    /// Announces that this end is going to sleep; returns whether it may, because there is nothing to take. The producer then
+    /// tells its caller to wake it, once.
     pub fn fall_asleep(&mut self) -> Result<bool, Broken> {
         self.cells.asleep().swap(1, Ordering::AcqRel);
         let something = self.consumed != self.produced || self.look()?;
@@ -158,10 +158,10 @@ impl<C: Cells> Consumer<C> {
         Ok(!something)
     }
 
-    /// Awake again, whoever or whatever woke it.
+    /// The consumer is awake again, whatever woke it.
     pub fn wake_up(&mut self) {
-        // An exchange, too: a plain store would come between the producer's exchange and the next one of this side, which
-        // would then learn nothing of what the producer stored (found by the model checker).
+        // An exchange, too. A plain store would come between the producer's exchange and the next one of this side, which
+        // would then miss the producer's stores (found by the model checker).
         self.cells.asleep().swap(0, Ordering::AcqRel);
     }
 }

@@ -39,7 +39,7 @@ fn ring() -> (Producer<Shared>, Consumer<Shared>) {
     (Producer::new(shared.clone()), Consumer::new(shared))
 }
 
-/// What an eventfd is: a count that is waited for.
+/// A model of an eventfd: a counter to wait for.
 #[derive(Default)]
 struct Event(Mutex<u32>, Condvar);
 

@@ -41,7 +41,7 @@ pub enum Distribution<T> {
     },
 }
 
-/// The largest sample in base units, of what allows more: a tail never overflows a clock.
+/// The largest sample in base units, where larger ones would be possible: a tail never overflows a clock.
 const SAMPLE_MAX: u64 = 1_000_000_000_000_000_000;
 
 impl<T: Quantity> Distribution<T> {
@@ -110,7 +110,7 @@ pub fn quantile(points: impl Iterator<Item = (f64, f64)>, u: f64) -> f64 {
     before.map_or(0.0, |b| b.0)
 }
 
-/// The mean of a distribution linear between points; what the first point already holds is all at its value.
+/// The mean of a distribution linear between points; the probability at the first point is all at its value.
 pub fn mean_of(points: impl Iterator<Item = (f64, f64)>) -> f64 {
     let mut sum = 0.0;
     let mut before: Option<(f64, f64)> = None;

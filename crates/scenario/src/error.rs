@@ -1,12 +1,12 @@
-//! The one error of this crate's readers: where, what was expected, and a hint, rendered as rustc does.
+//! The one error of this crate's readers: the place, the expected input and a hint, rendered as rustc does.
 
 use crate::printable::line as harmless;
 use core::fmt;
 
-/// A place in a text and what is wrong there.
+/// A place in a text and its fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// What is wrong, in one sentence.
+    /// The fault, in one sentence.
     pub message: String,
     /// The file, or `--set` for an override of the command line.
     pub file: String,
@@ -18,9 +18,9 @@ pub struct Diagnostic {
     pub width: u32,
     /// The line itself, shortened where it is very long.
     pub excerpt: String,
-    /// What was expected there; may be empty.
+    /// The expected input at that place; may be empty.
     pub expected: String,
-    /// What to do about it; may be empty.
+    /// Advice for the user; may be empty.
     pub hint: String,
 }
 
@@ -95,14 +95,14 @@ impl Error {
         e
     }
 
-    /// The same at a line of its own, where the text it was made of was one line of a file.
+    /// The error at a line of its own, where its text was one line of a file.
     #[must_use]
     pub fn on_line(mut self, line: u32) -> Error {
         self.0.line = line;
         self
     }
 
-    /// The same, saying what was expected there.
+    /// The error with the input that was expected at its place.
     #[must_use]
     pub fn expected(mut self, expected: impl Into<String>) -> Error {
         self.0.expected = expected.into();
@@ -116,7 +116,7 @@ impl Error {
         self
     }
 
-    /// The same of one variant of a sweep, which it names; nothing changes where there is no sweep.
+    /// The error of one variant of a sweep, with the variant's name; unchanged where there is no sweep.
     #[must_use]
     pub fn in_variant(self, label: &str) -> Error {
         if label.is_empty() {
@@ -129,7 +129,7 @@ impl Error {
         self.hint(hint)
     }
 
-    /// In a sentence, for what was not read from a file: what is wrong, with what, and what was expected.
+    /// The error in a sentence, for values from no file: the fault, the value, and the expected input.
     pub fn sentence(&self) -> String {
         let d = &*self.0;
         let quoted = if d.excerpt.is_empty() { String::new() } else { format!(": {}", d.excerpt) };
@@ -138,7 +138,7 @@ impl Error {
         harmless(&format!("{}{quoted}{expected}{hint}", d.message)).into_owned()
     }
 
-    /// Where and what.
+    /// Place and fault.
     pub fn diagnostic(&self) -> &Diagnostic {
         &self.0
     }
@@ -195,7 +195,7 @@ pub struct Warning {
     pub file: String,
     /// The line, from 1; 0 where the file as a whole is meant.
     pub line: u32,
-    /// What is odd and what was made of it.
+    /// The odd input, and how it was taken.
     pub message: String,
 }
 

@@ -19,7 +19,7 @@ pub struct Input {
 
 type Parsed<T> = BTreeMap<String, Arc<T>>;
 
-/// Where relative names start, and what was read so far.
+/// The folder where relative names start, and the files read so far.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     /// None where a scenario did not come from a folder and may name no files.

@@ -4,7 +4,7 @@
 //! Scenario files: TOML with units, read into a typed and validated model.
 //!
 //! [`Scenario::load`] reads a file, [`Loaded::expand_sweep`] makes its variants, [`json_schema`] describes the format.
-//! Whatever a file says wrong is an [`Error`] with file, line and column, what was expected, and a hint.
+//! A fault in a file is an [`Error`] with file, line and column, the expected input, and a hint.
 //!
 //! | module | knows |
 //! |---|---|
@@ -52,7 +52,7 @@ pub use units::{BUFFER_MAX, BYTES_MAX, Bytes, DURATION_MAX, LINK_RATE_MIN, Quant
 pub const HOSTS_MAX: u32 = 1 << 20;
 /// The highest number of a host.
 pub(crate) const HOST_MAX: u32 = HOSTS_MAX - 1;
-/// The most ports a switch may have: what the engine's names have room for.
+/// The most ports a switch may have: the engine's names have room for no more.
 pub const SWITCH_PORTS_MAX: u32 = 4094;
 /// The most ports a network may have: those of its switches, of its hosts and of its external hosts.
 pub const PORTS_MAX: u32 = 1 << 22;

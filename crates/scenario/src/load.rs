@@ -15,13 +15,13 @@ use super::units::Bytes;
 
 /// The largest scenario file read: larger ones are refused before reading.
 pub const SCENARIO_BYTES_MAX: u64 = 16 << 20;
-/// Workloads a scenario may have: what is sent between servers names them in a byte.
+/// Workloads a scenario may have: messages between servers name their workload in a byte.
 const WORKLOADS_MAX: usize = 256;
 
 /// A scenario as loaded, with all it came from.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The scenario itself, without what `[sweep]` varies.
+    /// The scenario itself, without the variations of `[sweep]`.
     pub scenario: Scenario,
     /// The file's name.
     pub file: String,
@@ -29,7 +29,7 @@ pub struct Loaded {
     pub source: String,
     /// The overrides of the command line, as given.
     pub overrides: Vec<String>,
-    /// What is odd in the scenario and in its input files.
+    /// Warnings about the scenario and its input files.
     pub warnings: Vec<Warning>,
     document: Arc<Document>,
     files: Mutex<Files>,
@@ -39,7 +39,7 @@ impl Scenario {
     /// Loads a scenario from a file; names of input files are relative to its folder.
     ///
     /// # Errors
-    /// Whatever makes the scenario unusable: the first thing found, with its place.
+    /// The first fault that makes the scenario unusable, with its place.
     pub fn load(path: impl AsRef<Path>) -> Result<Loaded> {
         Scenario::load_with(path, &[])
     }
@@ -58,7 +58,7 @@ impl Scenario {
         Loaded::new(name, text, overrides, Files::new(Some(folder.to_path_buf())))
     }
 
-    /// Reads a scenario from text, which may name no input files; `name` is what errors call it.
+    /// Reads a scenario from text, which may name no input files; errors call the text `name`.
     ///
     /// # Errors
     /// As [`Scenario::load`].
@@ -145,7 +145,7 @@ impl Loaded {
     pub fn expand_sweep(&self) -> Result<Vec<Variant>> {
         let mut files = self.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut variants = sweep::expand(&self.document, &mut files)?;
-        // What a variant sets stands in `[sweep]`; the rest of it where the base has it.
+        // Settings of a variant stand in `[sweep]`; all other settings stand where the base has them.
         for Variant { scenario, .. } in &mut variants {
             scenario.locations = self.scenario.locations.clone();
             scenario.tables = self.scenario.tables.clone();

@@ -1,4 +1,4 @@
-//! Where in its file a scenario said what: for errors that show only when it is built.
+//! Places of a scenario's settings in its file, for errors that show only when the scenario is built.
 
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
-//! Whether a network can lose or reorder frames: what a transport has to know that repairs nothing.
+//! Whether a network can lose or reorder frames: a transport that repairs nothing depends on this.
 
 use super::error::Result;
 use super::model::*;
 use super::setting::Section;
 
-/// Why a network is not one that brings every frame once and in order.
+/// Reasons why a network does not bring every frame once and in order.
 pub(super) struct Losses {
-    /// For frames of any priority: what happens, and what to set.
+    /// For frames of any priority: the cause, and the setting that avoids it.
     any: Option<(&'static str, &'static str)>,
     /// Priorities whose frames are dropped where there is no room.
     lossy: u8,
@@ -15,7 +15,7 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// `repaired` says whether what is lost between servers is sent again below the machines' transports.
+    /// `repaired` says whether frames lost between servers are sent again below the machines' transports.
     pub fn of(
         server: &Server,
         vswitch: &VSwitch,
@@ -38,7 +38,7 @@ impl Losses {
         } else if !server.virtual_network && adapter.when_full == WhenFull::Drop {
             Some(("adapters drop frames", "set adapter.when_full = \"stop\""))
         } else if repaired {
-            // What is lost or out of order between servers is put right there.
+            // Lost or reordered frames between servers are repaired between the servers.
             return Losses { any: None, lossy: 0, lossy_vnic };
         } else if damages {
             Some(("links damage frames", "set bit_error_rate = 0, or zbridge.enabled = true"))

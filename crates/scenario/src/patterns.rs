@@ -1,4 +1,4 @@
-//! Who sends to whom in a permutation: `pattern` and its numbers.
+//! Senders and receivers of a permutation: `pattern` and its numbers.
 
 use super::error::{Error, Result};
 use super::files::Files;
@@ -7,7 +7,7 @@ use super::setting::{Section, shown};
 use super::tree::name_hint;
 use crate::formats;
 
-/// Patterns, each with what its numbers in parentheses are.
+/// Patterns, each with the meanings of its numbers in parentheses.
 pub(super) const PATTERNS: [(&str, &[&str]); 8] = [
     ("stride", &["the stride"]),
     ("random", &[]),

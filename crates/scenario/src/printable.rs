@@ -1,13 +1,15 @@
-//! Text that somebody else wrote, for a terminal: what would move its cursor, turn its writing round or set its title is shown, and not done.
+//! Foreign text, for a terminal. Characters that would move its cursor, turn its writing round or set its title are
+//! shown, and have no effect.
 
 use std::borrow::Cow;
 
-/// As many characters, on one line: control characters but tabs are shown as their pictures, so that what stands under them still does.
+/// As many characters, on one line. Control characters but tabs are shown as their pictures, so that text below stays
+/// aligned.
 pub fn line(text: &str) -> Cow<'_, str> {
     shown(text, |c| c == '\t')
 }
 
-/// The same of text that has lines.
+/// As `line`, for text that has lines.
 pub fn lines(text: &str) -> Cow<'_, str> {
     shown(text, |c| c == '\t' || c == '\n')
 }
@@ -25,7 +27,7 @@ fn picture(c: char) -> char {
     match c {
         '\0'..='\x1f' => char::from_u32(CONTROL_PICTURES + c as u32).unwrap_or(char::REPLACEMENT_CHARACTER),
         '\x7f' => '\u{2421}',
-        // What turns the direction of writing hides as well as what moves the cursor.
+        // A character that turns the direction of writing hides text as well as one that moves the cursor.
         '\u{80}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
             char::REPLACEMENT_CHARACTER
         }

@@ -34,18 +34,18 @@ pub struct Variant {
     pub settings: Vec<(String, String)>,
     /// The scenario.
     pub scenario: Scenario,
-    /// What is odd in it; the input files it shares with others warned when they were first read.
+    /// Warnings about the variant. Input files that other variants share warned when they were first read.
     pub warnings: Vec<Warning>,
 }
 
 impl Variant {
-    /// What makes it another configuration than the other variants: all settings but the seed.
+    /// Settings that tell the configuration of this variant from others: all settings but the seed.
     fn of_configuration(&self) -> impl Iterator<Item = &(String, String)> {
         self.settings.iter().filter(|(key, _)| key != SEED)
     }
 
-    /// The settings by the last part of their keys, as records know them; by all of it where two would be the same. The
-    /// seed is none of them: variants with the same axes are seeds of one configuration.
+    /// The settings by the last part of their keys, as records know them; by the whole key where two last parts are
+    /// equal. The seed is left out: variants with the same axes are seeds of one configuration.
     pub fn axes(&self) -> Vec<(String, String)> {
         let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
         let alone = |key: &str| self.of_configuration().filter(|(other, _)| last(other) == last(key)).count() == 1;
@@ -78,7 +78,8 @@ impl Axis<'_> {
     }
 }
 
-/// What is set on top of the file wins over its sweep: a value fixes the key that is varied there, a list takes its list's place.
+/// Overrides win over the sweep of the file: a value fixes a key that the file varies, and a list replaces the file's
+/// list.
 fn overrule(doc: &Document, axes: &mut Vec<Axis<'_>>) {
     let on_top = |axis: &Axis<'_>| axis.parts[0].1.is_override();
     let (others, mut of_file): (Vec<_>, Vec<_>) = axes.drain(..).partition(on_top);
@@ -97,7 +98,7 @@ pub(super) fn check(doc: &Document) -> Result<()> {
     axes(doc).map(|_| ())
 }
 
-/// Refuses seeds of its own, varied or set, where others are given.
+/// Refuses an axis or an override of a seed where other seeds are given.
 pub(super) fn check_seeds(doc: &Document) -> Result<()> {
     const HINT: &str = "leave one of the two out";
     if let Some(axis) = axes(doc)?.iter().find(|axis| axis.key() == SEED) {
@@ -110,7 +111,7 @@ pub(super) fn check_seeds(doc: &Document) -> Result<()> {
     }
 }
 
-/// The axes as they stand, the file's in its order and those of overrides beside them.
+/// The axes as they stand: the file's in their order, and those of overrides beside them.
 fn written(doc: &Document) -> Result<Vec<Axis<'_>>> {
     let mut axes = Vec::new();
     let Some(entry) = doc.root.get("sweep") else { return Ok(axes) };
@@ -149,7 +150,7 @@ fn axes(doc: &Document) -> Result<Vec<Axis<'_>>> {
     Ok(axes)
 }
 
-/// An axis as tables show it, and what the file says of it.
+/// An axis as tables show it, and the file's own values.
 pub(super) struct Shown {
     /// The axis.
     pub axis: TableAxis,
@@ -171,7 +172,7 @@ pub(super) fn shown(doc: &Document) -> Result<Vec<Shown>> {
         let mut seen = BTreeSet::new();
         let values: Vec<String> = given.into_iter().filter(|value| seen.insert(value.clone())).collect();
         let in_file = of_file.iter().find(|axis| axis.0 == key).map_or(&values, |axis| &axis.1);
-        // The first of equal ones.
+        // The first of equal values.
         let found: BTreeMap<&String, usize> = in_file.iter().enumerate().rev().map(|(i, value)| (value, i)).collect();
         let indices = values.iter().map(|value| found.get(value).copied()).collect();
         Shown { in_file: in_file.len(), indices, axis: TableAxis { key, values, is_fixed } }

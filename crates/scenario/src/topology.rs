@@ -139,7 +139,7 @@ pub(super) fn counts(shape: &Shape, external: u32) -> Counts {
     Counts { hosts: hosts as u32, external, switches: switches as u32, ports: ports as u32 }
 }
 
-/// Refuses what is beyond the limits: 10^9 hosts are refused, not built.
+/// Refuses networks beyond the limits: 10^9 hosts are refused, not built.
 fn check_counts(s: &Section<'_>, shape: &Shape, external: u32) -> Result<()> {
     let names = ["m", "k", "hosts", "file"];
     let (hosts, _, ports) = totals(shape, external);
@@ -215,7 +215,7 @@ fn one_parent(shape: Shape) -> Shape {
     }
 }
 
-/// Makes links above the first level as fast as all that is below them together, and those of the top slower by
+/// Makes each link above the first level as fast as all links below it together, and links of the top slower by
 /// `oversubscription`.
 fn fatten(s: &Section<'_>, m: &[u32], levels: &mut [Link], oversubscription: f64) -> Result<()> {
     let mut rate = levels[0].rate.as_bps() as f64;

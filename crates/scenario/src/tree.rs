@@ -84,7 +84,7 @@ impl Table {
 }
 
 impl Node {
-    /// What kind of value it is, for people.
+    /// Kind of the value, for people.
     pub fn kind(&self) -> &'static str {
         match &self.value {
             Value::Text(_) => "a string",
@@ -164,7 +164,7 @@ impl Document {
         let prefix = "v = ";
         let node = match parse_toml(source, SET, text, &format!("{prefix}{value_text}"), eq + 1) {
             Ok(mut table) if table.entries.len() == 1 => table.entries.remove(0).node,
-            // A bare word is what most people mean by it: --set topology.link_rate=40 Gb/s.
+            // Most people mean a string by a bare word: --set topology.link_rate=40 Gb/s.
             _ => Node { span: span(eq + 1, text.len()), value: Value::Text(value_text.trim().into()) },
         };
         let mut at = 0;
@@ -184,7 +184,7 @@ impl Document {
         self.overridden(key).map(|e| e.key_span)
     }
 
-    /// What an override put at a dotted key, if one did.
+    /// The override of a dotted key, if there is one.
     pub fn overridden(&self, key: &str) -> Option<&Entry> {
         let (path, last) = key.rsplit_once('.').unwrap_or(("", key));
         let mut table = &self.root;
@@ -286,7 +286,7 @@ fn parse_toml(source: usize, name: &str, whole: &str, text: &str, value_at: usiz
     }
 }
 
-/// What to do about a text that is no TOML at the byte `at`; empty where only the parser's message helps.
+/// Advice on a text that is no TOML at the byte `at`; empty where only the parser's message helps.
 fn toml_hint(name: &str, text: &str, at: usize) -> &'static str {
     let is = |extension: &str| name.to_ascii_lowercase().ends_with(extension);
     if name != SET && (is(".md") || is(".json") || text.trim_start().starts_with('{')) {

@@ -19,15 +19,15 @@ impl Bytes {
     }
 }
 
-/// The longest time accepted, 100 days: half of what a clock of picoseconds reaches, so that sums never overflow.
+/// The longest time accepted, 100 days: half of the range of a clock of picoseconds, so that sums never overflow.
 pub const DURATION_MAX: Duration = Duration(100 * 86_400 * 1_000_000_000_000);
 /// The lowest rate of a link, 10 kb/s: the time of the largest frame, in fractions of a picosecond, still fits 64 bits.
 pub const LINK_RATE_MIN: Rate = Rate(10_000);
 /// The highest rate accepted, 100 Tb/s: a byte still takes time.
 pub const RATE_MAX: Rate = Rate(100_000_000_000_000);
-/// The largest buffer accepted, 1 GiB: what a switch, an adapter and a socket count in 32 bits, with room for headroom.
+/// The largest buffer accepted, 1 GiB: a switch, an adapter and a socket count it in 32 bits, with room for headroom.
 pub const BUFFER_MAX: Bytes = Bytes(1 << 30);
-/// The largest size accepted, 1 TiB: thousands of such messages fit what a connection counts.
+/// The largest size accepted, 1 TiB: a connection can count thousands of such messages.
 pub const BYTES_MAX: Bytes = Bytes(1 << 40);
 
 /// Times of more than zero.
@@ -81,17 +81,17 @@ const BYTE: &[(&str, u64)] = &[
 /// Why a quantity is not one: a message, and a hint which may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitError {
-    /// What is wrong.
+    /// The fault.
     pub message: String,
-    /// What to do; may be empty.
+    /// Advice; may be empty.
     pub hint: String,
     /// Whether it is a quantity beyond the most that is accepted.
     pub is_too_large: bool,
 }
 
-/// What can be written as a number and a unit.
+/// A value that can be written as a number and a unit.
 pub trait Quantity: Copy + PartialOrd + fmt::Debug {
-    /// What it is called, with its article.
+    /// Name of the quantity, with its article.
     const NAME: &'static str;
     /// Two examples.
     const EXAMPLE: &'static str;
@@ -129,7 +129,7 @@ pub trait Quantity: Copy + PartialOrd + fmt::Debug {
         let in_unit = |(unit, scale): &(&str, u64)| {
             let (thousandths, scale) = (u128::from(self.base()) * 1000, u128::from(*scale));
             let (whole, rest) = (thousandths / scale / 1000, thousandths / scale % 1000);
-            // "0.1 MB" is as short as "100 KB", and nobody writes it.
+            // "0.1 MB" is as short as "100 KB", but unusual.
             (thousandths % scale == 0 && whole > 0).then(|| {
                 let number = format!("{whole}.{rest:03}");
                 let text = format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'));
@@ -137,7 +137,8 @@ pub trait Quantity: Copy + PartialOrd + fmt::Debug {
                 (text.chars().count() + usize::from(whole < 10 && rest > 0), text)
             })
         };
-        // Of spellings of one unit the first is the usual one; of two texts as short, that of the larger unit stands.
+        // Of the spellings of a unit, the first is the usual one. Of two texts of equal length, the one of the larger
+        // unit stands.
         let is_usual = |(i, unit): &(usize, &(&str, u64))| Self::UNITS[..*i].iter().all(|other| other.1 != unit.1);
         let units = Self::UNITS.iter().enumerate().filter(is_usual).map(|(_, unit)| unit);
         units.rev().filter_map(in_unit).min_by_key(|(length, _)| *length).map(|(_, text)| text).unwrap_or_default()
@@ -275,7 +276,7 @@ fn parse_base(
     u64::try_from(base).map_err(|_| too_large())
 }
 
-/// A hint for a rate in bytes a second, which is eight times what its letters would be as bits.
+/// A hint for a rate in bytes a second, which is eight times as large as its letters would be as bits.
 fn bytes_a_second(number: &str, unit: &str, units: &[(&'static str, u64)]) -> Option<String> {
     let prefix = unit.strip_suffix("B/s").or_else(|| unit.strip_suffix("Bps"))?;
     let (bits, _) =
@@ -324,7 +325,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 /// A value in the canonical form of a scenario: quantities in base units, so that nothing is lost.
 pub trait Canonical {
-    /// Serialises it; null for what is absent.
+    /// Serialises it; null for an absent value.
     fn canonical<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error>;
 }
 

@@ -2,7 +2,7 @@
 
 use crate::event::Key;
 
-/// An event and the box it is for, in 12 bytes: lanes are the largest of what is read and written in turn.
+/// An event and its box, in 12 bytes: lanes are the largest data that is read and written sequentially.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(4))]
 pub struct Entry {
@@ -10,7 +10,7 @@ pub struct Entry {
     pub node: u32,
 }
 
-/// A box with events, and where in [`Agenda::keys`] they begin and [`Key::NEVER`] ends them.
+/// A box with events, and the bounds of its events in [`Agenda::keys`]; [`Key::NEVER`] follows them.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     node: u32,
@@ -23,26 +23,26 @@ struct Turn {
 pub struct Agenda {
     /// Boxes with events, in memory order.
     boxes: Vec<Turn>,
-    /// The events of each box, then [`Key::NEVER`]. The rest is left over from earlier windows.
+    /// The events of each box, each list followed by [`Key::NEVER`]. The rest is left over from earlier windows.
     keys: Vec<Key>,
-    /// How many events each box has; all zero between two windows.
+    /// Number of events of each box; all zero between two windows.
     counts: Vec<u32>,
-    /// The boxes with events, a bit each; all zero between two windows.
+    /// The boxes with events, one bit each; all zero between two windows.
     occupied: Vec<u64>,
-    /// The events roughly in the order of time.
+    /// The events in approximate order of time.
     by_time: Vec<Entry>,
-    /// Picoseconds of the window, shifted by so much, tell the slice of time.
+    /// Shift that turns picoseconds of the window into a slice of time.
     slice_shift: u32,
 }
 
-/// Which boxes have how many events.
+/// Counts the events of each box.
 struct Counter<'a> {
     counts: &'a mut [u32],
     occupied: &'a mut [u64],
 }
 
 impl Counter<'_> {
-    /// One more.
+    /// Counts an event.
     #[inline(always)]
     fn count(&mut self, node: u32) {
         self.counts[node as usize] += 1;
@@ -50,16 +50,16 @@ impl Counter<'_> {
     }
 }
 
-/// With fewer events than one for so many boxes, sorting them is cheaper than going through all boxes.
+/// With fewer events than one per this many boxes, sorting the events is cheaper than visiting all boxes.
 const SPARSE: usize = 16;
 
-/// Slices a window is cut into.
+/// Slices of a window.
 const SLICES: usize = 256;
 
 /// With fewer events than this the slices cost more than they save.
 const FEW: usize = 64;
 
-/// The same with fewer events than so many a box: sorting two or three events of a box costs less.
+/// With fewer events per box than this, slices are not used either: sorting two or three events of a box costs less.
 const DENSE: usize = 2;
 
 impl Agenda {
@@ -80,25 +80,25 @@ impl Agenda {
         self.boxes.len()
     }
 
-    /// The box that is `i`th in turn.
+    /// The `i`th box in order.
     #[inline(always)]
     pub fn node(&self, i: usize) -> Option<usize> {
         self.boxes.get(i).map(|b| b.node as usize)
     }
 
-    /// The box that is `i`th in turn, and its events, in order of time but for neighbours in one slice.
+    /// The `i`th box in order, and its events in order of time, except within one slice.
     #[inline(always)]
     pub fn turn(&self, i: usize) -> Option<(usize, &[Key])> {
         let turn = self.boxes.get(i)?;
         Some((turn.node as usize, &self.keys[turn.begin as usize..turn.end as usize]))
     }
 
-    /// The same, in order, then [`Key::NEVER`].
+    /// The `i`th box and its events in order, followed by [`Key::NEVER`].
     #[inline(always)]
     pub fn sorted_turn(&mut self, i: usize) -> (usize, &mut [Key]) {
         let turn = self.boxes[i];
         let keys = &mut self.keys[turn.begin as usize..turn.end as usize + 1];
-        // Most boxes have one event, or two.
+        // Most boxes have one or two events.
         if let [a, b, _] = keys {
             (*a, *b) = ((*a).min(*b), (*a).max(*b));
         } else if keys.len() > 3 {
@@ -107,7 +107,7 @@ impl Agenda {
         (turn.node as usize, keys)
     }
 
-    /// Arranges events by box; those of one box come nearly in order.
+    /// Groups events by box; the events of one box come nearly in order.
     pub fn arrange(&mut self, events: &mut Vec<Entry>) {
         self.boxes.clear();
         if self.keys.len() < 2 * events.len() {
@@ -120,8 +120,8 @@ impl Agenda {
             events.iter().for_each(|e| counter.count(e.node));
             self.arrange_by_box(events);
         } else {
-            // First by time, then by box: what a comparison sort would learn branch by branch, most of them
-            // mispredicted, costs two passes without any.
+            // First by time, then by box: two passes without branches. A comparison sort would take mostly mispredicted
+            // branches.
             self.slice(events);
             let by_time = std::mem::take(&mut self.by_time);
             self.arrange_by_box(&by_time[..events.len()]);
@@ -142,7 +142,7 @@ impl Agenda {
         }
     }
 
-    /// Counts events of boxes.
+    /// The counters of events by box.
     #[inline(always)]
     fn counter(&mut self) -> Counter<'_> {
         Counter { counts: &mut self.counts, occupied: &mut self.occupied }
@@ -172,7 +172,7 @@ impl Agenda {
         }
     }
 
-    /// Moves events that have been counted to their boxes; those of one box keep their order.
+    /// Moves counted events to their boxes; the events of one box keep their order.
     fn arrange_by_box(&mut self, events: &[Entry]) {
         let (counts, keys) = (&mut self.counts[..], &mut self.keys[..]);
         let mut at = 0;
@@ -184,7 +184,7 @@ impl Agenda {
                 let count = &mut counts[node as usize];
                 let end = at + *count;
                 self.boxes.push(Turn { node, begin: at, end });
-                // From here on the count says where the next event of the box goes.
+                // From here on the count is the index of the box's next event.
                 *count = at;
                 at = end + 1;
                 keys[end as usize] = Key::NEVER;

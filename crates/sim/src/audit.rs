@@ -1,4 +1,4 @@
-//! Conservation: what was sent was delivered, dropped under a name, or is still somewhere.
+//! Conservation: every sent frame was delivered, was dropped for a named reason, or is still in the world.
 
 use crate::engine::Engine;
 use crate::world::Node;
@@ -6,12 +6,12 @@ use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::Kind;
 use sluicenet_node::server::App;
 
-/// A box whose sums do not balance: an error of this program, never of a scenario.
+/// A box whose frame counts do not balance: an error of this program, never of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imbalance {
     /// The box.
     pub node: NodeId,
-    /// What went in and what came out, in words.
+    /// The counts of incoming and outgoing frames, as text.
     pub sums: String,
 }
 
@@ -20,7 +20,7 @@ pub struct Imbalance {
 pub struct Totals {
     /// Sent by guests and hypervisors, and by markers in switches.
     pub sent: u64,
-    /// Delivered to them.
+    /// Delivered to guests and hypervisors.
     pub delivered: u64,
     /// Dropped, for any reason.
     pub dropped: u64,
@@ -35,7 +35,8 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
     let nodes = engine.nodes();
     let mut flying = vec![0u64; nodes];
     let (mut flying_data, mut no_data, mut copies) = (0, 0, 0);
-    // Of frames in tunnels between servers, which their boxes count as delivered when they go in: put in, and still to come out.
+    // Frames in tunnels between servers, which count as delivered when they enter: frames that entered, and frames still
+    // inside.
     let (mut put, mut in_tunnels) = (0, 0);
     for (node, _, packet) in engine.in_flight() {
         in_tunnels += u64::from(packet.kind() == Kind::Tunnelled);
@@ -84,7 +85,7 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
                 totals.pauses += s.host().adapter().control_out();
                 let adapter = s.host().adapter();
                 let sent = l.to_wire + adapter.control_out();
-                // With several links the adapter counts for each what it gave it.
+                // With several links the adapter counts the frames of each link.
                 let each = (0..engine.ports(n) as u16)
                     .all(|p| adapter.sent(p).is_none_or(|frames| frames == engine.sent(n, p).0));
                 (
@@ -113,7 +114,8 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
         let sums = format!("{put} frames went into tunnels, {in_tunnels} came out or are in them");
         wrong.push(Imbalance { node: NodeId::MAX, sums });
     }
-    // Each frame has one owner: one that nobody owns was lost without a name, one with two owners would come twice.
+    // Each frame has one owner: a frame without an owner was lost without a reason, a frame with two owners would arrive
+    // twice.
     let owned = totals.inside + no_data + copies;
     if engine.frames() != owned {
         let sums = format!("{} frames in memory, {owned} in queues, on wires and kept", engine.frames());

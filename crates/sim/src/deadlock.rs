@@ -1,4 +1,4 @@
-//! A circle of pauses that no drain can open: found, named, and the run ended.
+//! Detection of a cycle of pauses that no drain can resolve: it ends the run.
 
 use crate::engine::Engine;
 use crate::world::Node;
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 /// An output that is paused: box, port, priority.
 pub type PausedOutput = (NodeId, PortId, Priority);
 
-/// Finds outputs that wait for each other in a circle, if there are any.
+/// Finds outputs that wait for each other in a cycle, if there are any.
 ///
-/// An output is stuck when the input of its peer is stopped and every output that holds frames of that input is
-/// itself stuck. What remains when all others are crossed out can never move again.
+/// An output is stuck when the input of its peer is stopped and every output that holds frames of that input is itself
+/// stuck. After all other outputs are removed, the remaining outputs can never send again.
 pub fn find<A: App>(engine: &Engine<A>) -> Option<Vec<PausedOutput>> {
     let mut waits: BTreeMap<PausedOutput, Vec<PausedOutput>> = BTreeMap::new();
     for n in 0..engine.nodes() as NodeId {

@@ -14,34 +14,34 @@ use sluicenet_proto::time::{Duration, Instant};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// What a run goes on to do after an epoch.
+/// The observer's decision after an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Go on.
+    /// Continue the run.
     Continue,
-    /// Stop here.
+    /// Stop the run here.
     Stop,
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// Nothing is left to happen.
+    /// No event is left.
     Idle,
     /// The end of simulated time was reached.
     Time,
-    /// The observer stopped it.
+    /// The observer stopped the run.
     Stopped,
     /// The interrupt flag was raised.
     Interrupted,
-    /// One thread has more frames than it can name ([`Engine::set_frames_max`]); it cannot go on.
+    /// One thread has more frames than its limit ([`Engine::set_frames_max`]); the run cannot continue.
     Full,
 }
 
-/// What happened in a stretch of simulated time; the same whatever the number of threads.
+/// The records of a stretch of simulated time; independent of the number of threads.
 #[derive(Debug, Default)]
 pub struct Epoch {
-    /// Everything before this has happened.
+    /// End of the stretch: all earlier events are processed.
     pub now: Instant,
     /// Pauses sent, by time, box and port.
     pub pauses: Vec<(NodeId, PauseEvent)>,
@@ -53,20 +53,20 @@ pub struct Epoch {
     pub hops: u64,
 }
 
-/// Bytes in a queue at a time.
+/// Bytes in a queue at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueueSample {
-    /// When: the first window that begins at or after the time asked for.
+    /// Time of the sample: the first window that begins at or after the requested time.
     pub at: Instant,
     /// The box.
     pub node: NodeId,
-    /// Its port.
+    /// The box's port.
     pub port: PortId,
-    /// Bytes that wait there, of all priorities.
+    /// Bytes in the queue, of all priorities.
     pub bytes: u64,
 }
 
-/// Windows an epoch lasts, unless nothing happens: what the observer's decisions are rounded to.
+/// Duration of an epoch, unless no event happens; the observer's decisions take effect at its end.
 const EPOCH: Duration = Duration::from_us(500);
 
 /// A world and its state.
@@ -76,7 +76,7 @@ pub struct Engine<A> {
     /// Shard and index of each box.
     location: Vec<(u16, u32)>,
     next: u64,
-    /// The first window that no epoch has had yet.
+    /// The first window after all epochs so far.
     reached: u64,
     started: bool,
     mail: Vec<Mutex<Vec<Parcel>>>,
@@ -86,19 +86,19 @@ pub struct Engine<A> {
 }
 
 impl<A: App> Engine<A> {
-    /// Prepares a world to run on so many threads.
+    /// Prepares a world to run on `threads` threads.
     pub fn new(world: World<A>, threads: usize) -> Result<Engine<A>, WorldError> {
         let ports = check(&world)?;
         let lookahead = lookahead(&world)?;
         let window = lookahead.min(MAX_WINDOW);
-        // Lanes should reach as far as ordinary frames and a server's own delays; what is rarer waits beyond.
+        // Lanes should cover the delays of ordinary frames and of a server's stages; rarer events wait in the event heap.
         let reach = world.links.iter().map(|l| l.latency.0 + l.rate.time_for(2_000).0).max().unwrap_or(window);
         let wanted = reach.max(world.stage_latency.0) / window + 3;
         let lanes = wanted.next_power_of_two().clamp(4, MAX_LANES as u64) as usize;
         let overhead = world.framing.overhead() as u32;
         let timing = Timing::new(window, lanes, overhead, world.seed);
 
-        // A part goes to one thread: more threads than parts would only wait for each other.
+        // A part belongs to one thread: with more threads than parts, threads would only wait for each other.
         let parts = world.part.iter().max().map_or(1, |&p| p as usize + 1);
         let shards = threads.clamp(1, parts);
         let owner = partition(&world.part, shards);
@@ -166,19 +166,19 @@ impl<A: App> Engine<A> {
         })
     }
 
-    /// How often the observer is asked; what it decides is rounded to this.
+    /// Sets the interval between calls of the observer; its decisions take effect at the end of an interval.
     pub fn set_epoch(&mut self, epoch: Duration) {
         self.epoch = epoch;
     }
 
-    /// Frames there may be at once in the boxes and on the wires of each thread; 2^23 are the most.
+    /// Sets the most frames that the boxes and wires of each thread may hold at once, up to 2^23.
     pub fn set_frames_max(&mut self, frames: u32) {
         let frames_max = frames.min(MAX_FRAMES as u32);
         self.shards.iter_mut().for_each(|shard| shard.timing.frames_max = frames_max);
         self.timing.frames_max = frames_max;
     }
 
-    /// As [`Engine::set_frames_max`] said.
+    /// The limit set by [`Engine::set_frames_max`].
     pub fn frames_max(&self) -> u32 {
         self.timing.frames_max
     }
@@ -233,17 +233,17 @@ impl<A: App> Engine<A> {
     pub fn window(&self) -> Duration {
         Duration(self.timing.window)
     }
-    /// Frames there are, in boxes and on wires, pauses and metadata included.
+    /// Frames in boxes and on wires, pauses and metadata included.
     pub fn frames(&self) -> u64 {
         self.shards.iter().map(|s| s.pool.in_use() as u64).sum()
     }
-    /// Frames on their way: the box and port they will reach, and the frame. Metadata is among them.
+    /// Frames in flight, metadata included: the box and port they will reach, and the frame.
     pub fn in_flight(&self) -> impl Iterator<Item = (NodeId, PortId, &sluicenet_node::packet::Packet)> {
         self.shards.iter().flat_map(|s| s.in_flight().map(|(n, port, p)| (s.names[n as usize], port, p)))
     }
 
-    /// One direction of a link between two switches fails, or carries frames again, from where the last epoch ended: what stands in its queue
-    /// and what is on the wire is lost, by name.
+    /// One direction of a link between two switches fails, or recovers, at the end of the last epoch. A failure drops the
+    /// frames in the link's queue and on the wire, and counts them.
     pub fn set_link(&mut self, (node, port): (NodeId, PortId), up: bool) {
         let (shard, n) = self.location[node as usize];
         let shard = &mut self.shards[shard as usize];
@@ -257,9 +257,9 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Runs until nothing is left to happen, `until` is reached, or `observe` or `interrupt` stops it.
+    /// Runs until no event is left, `until` is reached, or `observe` or `interrupt` stops the run.
     ///
-    /// `observe` is called after each stretch of simulated time; it may look at every box.
+    /// `observe` is called after each epoch and may inspect every box.
     pub fn run(
         &mut self,
         until: Instant,
@@ -279,7 +279,7 @@ impl<A: App> Engine<A> {
             if self.next >= end_window {
                 return RunEnd::Time;
             }
-            // An epoch that begins late (nothing happened before) still ends where epochs end.
+            // An epoch that begins late (after a time without events) still ends at a regular boundary.
             let epoch_windows = (self.epoch.0 / self.timing.window).max(1);
             let stop = ((self.next / epoch_windows + 1) * epoch_windows).min(end_window);
             let samples = self.run_windows(stop);
@@ -307,7 +307,7 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Runs the windows up to `stop` on all threads; afterwards `self.next` is the next one with something to do.
+    /// Runs the windows up to `stop` on all threads; afterwards `self.next` is the next window with an event.
     fn run_windows(&mut self, stop: u64) -> Vec<QueueSample> {
         let n = self.shards.len();
         let gate = Gate::new(n);
@@ -341,7 +341,7 @@ struct Sampler<'a> {
 }
 
 impl Sampler<'_> {
-    /// Samples the queues of this shard for every time that is due when the window at `start` begins.
+    /// Samples the queues of this shard for every sampling time that is due when the window at `start` begins.
     fn take<A: App>(&mut self, shard: &Shard<A>, start: u64, into: &mut Vec<QueueSample>) {
         let Some((interval, ports)) = self.sampling else { return };
         while self.next <= start {
@@ -361,7 +361,7 @@ impl Sampler<'_> {
     }
 }
 
-/// One thread's share of an epoch. Returns the next window with something to do, the next time to sample, the samples.
+/// One thread's share of an epoch. Returns the next window with an event, the next sampling time and the samples.
 #[allow(clippy::too_many_arguments)]
 fn run_shard<A: App>(
     shard: &mut Shard<A>,
@@ -398,7 +398,7 @@ fn run_shard<A: App>(
                 std::mem::swap(&mut *slot, &mut shard.outboxes[to]);
             }
         }
-        // No window but the first has number 0, and nobody goes on from there.
+        // Only the first window has number 0, and no thread continues from there.
         let next = gate.agree(me, round, if shard.is_full { 0 } else { shard.next_window(window) });
         if next == 0 {
             break;
@@ -416,14 +416,13 @@ fn run_shard<A: App>(
     (window, sampler.next, samples)
 }
 
-/// Turns of a waiting thread before it sleeps: waking it costs more than most waits last.
+/// Spins of a waiting thread before it sleeps: waking a thread costs more than most waits last.
 const PATIENCE: u32 = 20_000;
 
-/// Turns after which it offers its core to others: the one it waits for may have none, where cores are fewer than threads
-/// or busy with something else.
+/// Spins after which a waiting thread yields its core: the thread it waits for may have no core if cores are scarce.
 const TURNS_BETWEEN_OFFERS: u32 = 64;
 
-/// Where threads meet: a barrier that spins, then sleeps, and the smallest of what each brings.
+/// The meeting point of threads: a barrier that spins, then sleeps, and returns the smallest of the threads' values.
 struct Gate {
     threads: usize,
     arrived: AtomicUsize,
@@ -459,7 +458,7 @@ impl Gate {
         let passed = || self.generation.load(Ordering::Acquire) != generation;
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Release);
-            // Under the lock: whoever is about to sleep sees the new generation first, or is woken.
+            // Under the lock: a thread that is about to sleep either sees the new generation or is woken.
             let sleepers = self.sleepers.lock().unwrap_or_else(|e| e.into_inner());
             self.generation.store(generation + 1, Ordering::Release);
             if *sleepers > 0 {
@@ -487,7 +486,7 @@ impl Gate {
     }
 }
 
-/// Lets the others out of the barrier when a thread panics.
+/// Releases the other threads from the barrier when a thread panics.
 struct FailGuard<'a>(&'a Gate);
 
 impl Drop for FailGuard<'_> {
@@ -532,7 +531,7 @@ fn check<A: App>(world: &World<A>) -> Result<Vec<usize>, WorldError> {
     Ok(ports)
 }
 
-/// The shortest time in which one box can affect another: the longest window there may be.
+/// The shortest time in which one box can affect another: the longest possible window.
 fn lookahead<A: App>(world: &World<A>) -> Result<u64, WorldError> {
     let mut least = MAX_WINDOW;
     for l in &world.links {
@@ -547,9 +546,9 @@ fn lookahead<A: App>(world: &World<A>) -> Result<u64, WorldError> {
     Ok(least)
 }
 
-/// Deals the parts to threads in turn, the next to whoever has least. All parts are equally far from each other, and what
-/// happens in one and the next (hosts that begin one after the other, flows from one half to the other) then falls to
-/// different threads: halves in runs are busy by turns.
+/// Deals the parts to threads in turn, each part to the thread with the least weight. All parts are equally far from each
+/// other. Events of neighbouring parts (hosts that begin one after the other, flows from one half to the other) then fall
+/// to different threads. With contiguous halves, threads would be busy by turns.
 fn partition(part: &[u32], shards: usize) -> Vec<u16> {
     let parts = part.iter().max().map_or(1, |&p| p as usize + 1);
     let mut weight = vec![0usize; parts];

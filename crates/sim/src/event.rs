@@ -1,8 +1,8 @@
-//! What happens to a node, as one number, and the order in which it happens.
+//! The events of a node, each as one number, and their order.
 //!
-//! Only the order within a node matters: nodes share nothing within a window. At one instant a node first learns that
-//! wires are free, by port; then takes what arrives, in an order drawn anew for each instant from the seed, so that no
-//! port is favoured and no result hangs on the order of insertion; then runs its timers.
+//! Only the order within a node matters: nodes share nothing within a window. At one instant a node first processes free
+//! wires, by port. Then it processes arrivals in an order drawn anew for each instant from the seed, so that no port is
+//! favoured and no result depends on the order of insertion. Then it runs its timers.
 
 use sluicenet_node::device::TieBreak;
 
@@ -15,14 +15,14 @@ const TIME_SHIFT: u32 = CLASS_SHIFT + 2;
 
 /// Longest window, in picoseconds.
 pub const MAX_WINDOW: u64 = 1 << TIME_BITS;
-/// Most ports of a node; the last number stands for message metadata, which comes by no port.
+/// Most ports of a node; the last number stands for message metadata, which arrives at no port.
 pub const MAX_PORTS: u32 = (1 << PORT_BITS) - 1;
 /// The port of message metadata.
 pub const METADATA_PORT: u16 = MAX_PORTS as u16;
-/// Most frames there may be at the nodes of one thread.
+/// Most frames at the nodes of one thread.
 pub const MAX_FRAMES: usize = 1 << FRAME_BITS;
 
-/// What kind of event a key stands for.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// The wire of a port is free.
@@ -64,25 +64,25 @@ impl Key {
     pub fn frame(self) -> usize {
         self.0 as usize & (MAX_FRAMES - 1)
     }
-    /// Time and class: what two events must share to need a draw.
+    /// Time and class: two events need a draw only if they share both.
     #[inline(always)]
     pub fn instant(self) -> u64 {
         self.0 >> CLASS_SHIFT
     }
-    /// Whether it needs a draw beside another event.
+    /// Whether two events share time and class, and so need a draw.
     #[inline(always)]
     pub fn shares_instant(self, other: Key) -> bool {
         (self.0 ^ other.0) >> CLASS_SHIFT == 0
     }
-    /// Whether it is of `class`, without asking which of the others it might be.
+    /// Whether the event is of `class`, without decoding other classes.
     #[inline(always)]
     pub fn is(self, class: Class) -> bool {
         self.0 >> CLASS_SHIFT & 3 == class as u64
     }
 }
 
-/// Puts arrivals of one instant into an order that depends on the seed, the node, the instant and the ports alone.
-/// `content` orders those of one port: metadata, of which several can come at once, and a pause beside a frame.
+/// Orders arrivals of one instant by the seed, the node, the instant and the ports alone. `content` orders arrivals at one
+/// port: metadata, of which several can arrive at once, and a pause beside a frame.
 #[cold]
 pub fn draw_order(run: &mut [Key], seed: u64, node: u32, at: u64, content: impl Fn(Key) -> [u64; 4]) {
     let ties = TieBreak::new(seed, node, at);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn nobody_is_favoured() {
-        // Every port comes first about equally often, also when only some ports take part.
+        // Every port comes first about equally often, also if only some ports take part.
         for ports in [&[0u16, 1, 2][..], &[3, 4, 5, 6, 7, 8, 9], &[0, 64]] {
             let mut first = std::collections::BTreeMap::new();
             let rounds = 20_000;

@@ -16,7 +16,7 @@ pub enum HeapEvent {
     Timer,
 }
 
-/// Events by time. Two of one time need no order here: the node's keys will order them.
+/// Events by time. Two events of one time need no order here: the node's keys will order them.
 #[derive(Debug, Default)]
 pub struct EventHeap {
     heap: BinaryHeap<Reverse<(u64, u32, u32)>>,
@@ -25,7 +25,7 @@ pub struct EventHeap {
 }
 
 impl EventHeap {
-    /// Puts one in.
+    /// Adds an event.
     pub fn push(&mut self, at: u64, node: u32, event: HeapEvent) {
         let slot = insert(&mut self.items, &mut self.free, event);
         self.heap.push(Reverse((at, node, slot)));
@@ -36,7 +36,7 @@ impl EventHeap {
         self.heap.peek().map(|r| r.0.0)
     }
 
-    /// Takes one that is before `end`.
+    /// Removes the first event, if it is before `end`.
     pub fn pop_before(&mut self, end: u64) -> Option<(u64, u32, HeapEvent)> {
         if self.next()? >= end {
             return None;
@@ -46,7 +46,7 @@ impl EventHeap {
         Some((at, node, self.items[slot as usize]))
     }
 
-    /// Takes out the frames on their way to a port.
+    /// Removes the frames in flight to a port.
     pub fn take(&mut self, to: u32, port: u16, mut taken: impl FnMut(Handle)) {
         let EventHeap { heap, items, free } = self;
         heap.retain(|&Reverse((_, node, slot))| match items[slot as usize] {
@@ -59,7 +59,7 @@ impl EventHeap {
         });
     }
 
-    /// Everything still in it.
+    /// All events in the heap.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u32, &HeapEvent)> {
         self.heap.iter().map(|r| (r.0.0, r.0.1, &self.items[r.0.2 as usize]))
     }

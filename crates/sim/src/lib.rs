@@ -1,6 +1,6 @@
 //! The simulated world: virtual time, links, the event engine.
 //!
-//! A line belongs here when it decides *when*, in virtual time.
+//! Code belongs here if it decides *when* an event happens, in virtual time.
 #![deny(unsafe_code)]
 
 mod agenda;

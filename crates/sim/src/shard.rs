@@ -1,8 +1,8 @@
-//! The part of the world that one thread sweeps: its boxes, their wires, and what will happen to them.
+//! The part of the world that one thread simulates: its boxes, their wires and their future events.
 //!
-//! Time goes in windows no longer than the shortest path of a message from one box to another. In each window every
-//! box with something to do has one step and does all of it: what it sends arrives in a later window. A *lane* holds
-//! the events of one window; the lanes form a ring, and what lies beyond the ring waits in [`EventHeap`].
+//! Time advances in windows no longer than the shortest path of a message between boxes. In each window every box with
+//! events has one step and processes all of them: frames that it sends arrive in a later window. A *lane* holds the events
+//! of one window; the lanes form a ring, and events beyond the ring wait in [`EventHeap`].
 
 use crate::agenda::{Agenda, Entry};
 use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT};
@@ -18,10 +18,10 @@ use sluicenet_node::switch::PauseEvent;
 use sluicenet_node::with_server;
 use sluicenet_proto::time::Instant;
 
-/// Most lanes: beyond that a box's empty lists would outweigh it.
+/// Most lanes: with more lanes, a box's empty lists would outweigh the box.
 pub const MAX_LANES: usize = 64;
 
-/// Frames the pool of a thread has address space for, for each of its wires: more than their queues usually hold.
+/// Frames for which a thread's pool has address space, per wire: more than the queues usually hold.
 const FRAMES_PER_WIRE: usize = 256;
 
 /// A thread's part of the world.
@@ -31,13 +31,13 @@ pub struct Shard<A> {
     pub nodes: Vec<Node<A>>,
     /// The number of each box in the world.
     pub names: Vec<u32>,
-    /// First wire of each box; the number of wires ends them.
+    /// First wire of each box, and at the end the number of wires.
     base: Vec<u32>,
     pub wires: Vec<Wire>,
     error_rate: Vec<f64>,
     /// Shard and index of every box of the world, for metadata to servers.
     location_of_host: std::sync::Arc<Vec<(u16, u32)>>,
-    /// Every frame of these boxes and on its way to them.
+    /// Every frame in these boxes and in flight to them.
     pub pool: Pool<Packet>,
     lanes: Vec<Vec<Entry>>,
     agenda: Agenda,
@@ -46,14 +46,14 @@ pub struct Shard<A> {
     heap: EventHeap,
     pub outboxes: Vec<Vec<Parcel>>,
     woke: PortSet,
-    /// Whether the boxes are too many for the nearest cache, so that fetching ahead pays.
+    /// Whether the boxes exceed the nearest cache, so that prefetching pays.
     fetches: bool,
     metadata: Vec<Packet>,
     pub pauses: Vec<(u32, PauseEvent)>,
     pub captured: Vec<Captured>,
-    /// Earliest window any parcel of this shard will arrive in.
+    /// Earliest arrival of any parcel that this shard sent.
     sent_min: u64,
-    /// Whether some frame's arrival could not be named: nothing happens here any more.
+    /// Whether an arrival had no number left for its frame: the shard stops.
     pub is_full: bool,
 }
 
@@ -122,7 +122,7 @@ impl<A: App> Shard<A> {
         self.wires[self.base[n] as usize + port as usize].flags |= CAPTURE;
     }
 
-    /// The link of a switch's port fails, or carries frames again; the next windows begin at `now`.
+    /// The link of a switch's port fails, or recovers; the next windows begin at `now`.
     pub fn set_link(&mut self, now: Instant, n: usize, port: PortId, up: bool) {
         let Node::Switch(switch) = &mut self.nodes[n] else { return };
         switch.set_link(now, port, up, &mut self.pool, &mut self.woke);
@@ -140,7 +140,7 @@ impl<A: App> Shard<A> {
         }
     }
 
-    /// What is on its way to a switch's port is lost.
+    /// Drops the frames in flight to a switch's port.
     pub fn cut(&mut self, n: usize, port: PortId) {
         let Node::Switch(switch) = &mut self.nodes[n] else { return };
         let pool = &mut self.pool;
@@ -170,7 +170,7 @@ impl<A: App> Shard<A> {
         }
     }
 
-    /// The first window in which something happens here or in what this shard just sent, if any.
+    /// The first window with an event here or in the parcels that this shard just sent, if any.
     pub fn next_window(&self, after: u64) -> u64 {
         let lanes = self.timing.lanes as u64;
         let near = (after + 1..after + lanes).find(|w| !self.lanes[(*w % lanes) as usize].is_empty());
@@ -179,18 +179,18 @@ impl<A: App> Shard<A> {
         near.unwrap_or(u64::MAX).min(beyond).min(sent)
     }
 
-    /// The first window with something to do before anything has run.
+    /// The first window with an event before the start of the run.
     pub fn first_window(&self) -> u64 {
         self.heap.next().map_or(u64::MAX, |at| at / self.timing.window)
     }
 
-    /// Takes in what other shards sent in the window before `number`.
+    /// Takes the parcels that other shards sent in the window before `number`.
     pub fn take_in(&mut self, number: u64, parcels: &mut Vec<Parcel>) {
         if parcels.is_empty() {
             return;
         }
         let length = self.timing.window;
-        // Seen from the end of the window before: every lane but that one is open.
+        // As seen from the end of the window before: every lane except that window's is open.
         let window = Window { start: (number - 1) * length, end: number * length, number: number - 1 };
         let mut context = self.split(window).1;
         for p in parcels.drain(..) {
@@ -199,7 +199,7 @@ impl<A: App> Shard<A> {
         }
     }
 
-    /// The boxes, and what a step may touch besides them.
+    /// The boxes, and the other state that a step may use.
     fn split(&mut self, window: Window) -> (Boxes<'_, A>, StepContext<'_>) {
         let boxes = Boxes {
             nodes: &mut self.nodes,
@@ -229,7 +229,7 @@ impl<A: App> Shard<A> {
         (boxes, context)
     }
 
-    /// Brings what comes within the ring from beyond it.
+    /// Moves events that have come within the ring from the heap to the lanes.
     fn approach(&mut self, number: u64) {
         let (window, lanes) = (self.timing.window, self.timing.lanes as u64);
         let end = (number + lanes - 1) * window;
@@ -246,7 +246,7 @@ impl<A: App> Shard<A> {
         }
     }
 
-    /// Sweeps window `number`: every box with something to do, in memory order.
+    /// Simulates window `number`: one step of every box with events, in memory order.
     pub fn sweep(&mut self, number: u64) {
         self.sent_min = u64::MAX;
         if self.is_full {
@@ -274,7 +274,7 @@ impl<A: App> Shard<A> {
         self.agenda = agenda;
     }
 
-    /// Frames and metadata on their way, with the box and port they will reach.
+    /// Frames and metadata in flight, with the box and port they will reach.
     pub fn in_flight(&self) -> impl Iterator<Item = (u32, u16, &Packet)> {
         let near = self
             .lanes
@@ -291,7 +291,7 @@ impl<A: App> Shard<A> {
     }
 }
 
-/// The boxes of a shard, apart from what they share.
+/// The boxes of a shard, without the state they share.
 struct Boxes<'a, A> {
     nodes: &'a mut [Node<A>],
     names: &'a [u32],
@@ -313,8 +313,8 @@ impl<A: App> Boxes<'_, A> {
         self.base[n] as usize..self.base[n + 1] as usize
     }
 
-    /// Has the memory on the way that the next boxes will touch. A chain of look-ups is as many boxes long: a step reads the memory that the
-    /// step before has asked for while another box has its step.
+    /// Prefetches the memory that the next boxes will use. A chain of look-ups spans several boxes: each stage reads memory
+    /// that the stage before has prefetched while another box had its step.
     #[inline(always)]
     fn fetch_ahead(&self, context: &StepContext<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 4]) {
         if let Some(n) = agenda.node(i + 4) {
@@ -388,7 +388,7 @@ impl<A: App> Boxes<'_, A> {
         }
     }
 
-    /// All events of one box in this window, in their order; [`Key::NEVER`] ends them.
+    /// Processes all events of one box in this window, in order; [`Key::NEVER`] follows them.
     #[inline(always)]
     fn step(&mut self, context: &mut StepContext<'_>, n: usize, events: &mut [Key]) {
         let wires = self.span(n);
@@ -404,7 +404,7 @@ impl<A: App> Boxes<'_, A> {
             own_events: self.own_events,
             context,
         };
-        // One loop for each kind of box: inside it nothing asks again which kind it is.
+        // One loop for each kind of box, so that the loop never checks the kind.
         match &mut self.nodes[n] {
             Node::Switch(s) => {
                 step.run(&mut **s, events, |_, _, _, _, _| {});
@@ -429,20 +429,20 @@ impl<A: App> Boxes<'_, A> {
     }
 }
 
-/// Boxes of a shard from which on memory is fetched ahead; measured, not critical.
+/// Number of boxes of a shard from which on memory is prefetched; measured, not critical.
 const FETCH_FROM: usize = 100;
 
 /// Cache lines of a box that every step touches.
 const BOX_LINES: usize = 6;
 
-/// Most events of a box that are looked at ahead: beyond that the first would be pushed out again.
+/// Most events of a box that are prefetched: with more, the first would be evicted again.
 const FETCH_KEYS: usize = 64;
 
 /// A box whose step comes soon.
 #[derive(Clone, Copy)]
 struct Coming {
     n: u32,
-    /// What happens there, if it is a server.
+    /// The packet events expected in the step, if the box is a server.
     plan: Plan,
     /// The first port whose wire becomes free; [`METADATA_PORT`] if there is none.
     free: PortId,
@@ -452,14 +452,14 @@ impl Coming {
     const NONE: Coming = Coming { n: 0, plan: Plan::EMPTY, free: METADATA_PORT };
 }
 
-/// Asks for the cache line at `at`.
+/// Prefetches the cache line at `at`.
 #[inline(always)]
 #[allow(unsafe_code)]
 fn fetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch is a hint: it reads nothing a program could see and never faults, whatever the address. A
-    // sweep touches more memory than the caches hold; asked for one to three boxes ahead, what is
-    // fetched is there when it is needed.
+    // SAFETY: a prefetch is a hint: it has no effect that a program can observe and never faults, whatever the address. A
+    // window touches more memory than the caches hold; lines prefetched one to three boxes ahead are in the cache when they
+    // are needed.
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast())
     };

@@ -1,4 +1,4 @@
-//! Lists whose slots are used again.
+//! Lists with reusable slots.
 
 /// Inserts an item into a free slot, or at the end. Returns the number of its slot.
 pub fn insert<T>(items: &mut Vec<T>, free: &mut Vec<u32>, item: T) -> u32 {

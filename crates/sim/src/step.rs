@@ -1,4 +1,4 @@
-//! One box in one window: all that happens to it, in order, and what it sends.
+//! One box in one window: all its events, in order, and the frames it sends.
 
 use crate::agenda::Entry;
 use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT, draw_order};
@@ -11,7 +11,7 @@ use sluicenet_proto::frame::Frame;
 use sluicenet_proto::rng::hash_words;
 use sluicenet_proto::time::Instant;
 
-/// What all threads share and nobody changes.
+/// The constants that all threads share.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// Length of a window in picoseconds.
@@ -20,10 +20,10 @@ pub struct Timing {
     magic: u64,
     /// Number of lanes, a power of two.
     pub lanes: usize,
-    /// Bytes a frame takes on the wire beyond its own.
+    /// Bytes that a frame takes on the wire beyond its own length.
     overhead: u32,
     seed: u64,
-    /// Frames there may be at once with one thread.
+    /// Most frames per thread at once.
     pub frames_max: u32,
 }
 
@@ -39,7 +39,7 @@ impl Timing {
     }
 }
 
-/// A frame as it left a port.
+/// A frame at the port that sent it.
 #[derive(Clone, Copy, Debug)]
 pub struct Captured {
     /// When its first bit was sent.
@@ -61,7 +61,7 @@ pub struct Parcel {
     pub packet: Packet,
 }
 
-/// The window a thread is in.
+/// The current window of a thread.
 #[derive(Clone, Copy)]
 pub struct Window {
     pub start: u64,
@@ -69,12 +69,12 @@ pub struct Window {
     pub number: u64,
 }
 
-/// Events of a box with itself in the rest of the window, the first one excepted, latest first.
+/// Events that a box scheduled for itself in the rest of the window, without the first one, latest first.
 #[derive(Debug, Default)]
 pub struct OwnEvents(Vec<Key>);
 
 impl OwnEvents {
-    /// Keeps the later one of `first`, the first of all such events, and `key`.
+    /// Stores the later one of `key` and `first`, the earliest of all such events; `first` becomes the earlier one.
     #[inline(always)]
     fn insert(&mut self, first: &mut Key, key: Key) {
         let later = (*first).max(key);
@@ -90,14 +90,14 @@ impl OwnEvents {
         self.0.insert(at, key);
     }
 
-    /// Takes the first one out.
+    /// Removes the earliest event.
     #[inline(always)]
     fn pop(&mut self) -> Key {
         self.0.pop().unwrap_or(Key::NEVER)
     }
 }
 
-/// What a step may touch besides the box.
+/// The state that a step may use besides the box.
 pub struct StepContext<'a> {
     pub timing: &'a Timing,
     pub me: u16,
@@ -109,7 +109,7 @@ pub struct StepContext<'a> {
     pub captured: &'a mut Vec<Captured>,
     /// Earliest arrival of any parcel sent in this window.
     pub sent_min: &'a mut u64,
-    /// Whether there are more frames than the keys of events can name: nothing more can be done.
+    /// Whether the frames exceed the numbers that event keys can hold: the run cannot continue.
     pub is_full: &'a mut bool,
 }
 
@@ -138,7 +138,7 @@ impl StepContext<'_> {
         }
     }
 
-    /// Keeps a frame whose arrival has no key where it is counted.
+    /// Stores a frame without an event key in the heap, where it is still counted.
     #[cold]
     #[inline(never)]
     fn overflow(&mut self, at: u64, node: u32, port: u16, frame: Handle) {
@@ -146,7 +146,7 @@ impl StepContext<'_> {
         self.heap.push(at, node, HeapEvent::Arrival(port, frame));
     }
 
-    /// An event of a box with itself: returned if it is in this window, otherwise into a lane or beyond.
+    /// Schedules an event of a box for itself: returns it if it is in this window, else stores it in a lane or in the heap.
     #[inline(always)]
     fn schedule(&mut self, at: u64, node: u32, class: Class, port: u16) -> Option<Key> {
         if at < self.window.end {
@@ -162,7 +162,7 @@ impl StepContext<'_> {
         None
     }
 
-    /// Starts a frame on a wire that is free; `rare` is what few wires need: error rates, box and port.
+    /// Starts a frame on a free wire; `rare` holds the data that few wires need: error rates, box and port.
     #[inline(always)]
     fn transmit(&mut self, wire: &mut Wire, frame: Handle, now: u64, rare: (&[f64], u32, PortId)) {
         debug_assert!(wire.free_at <= now);
@@ -191,7 +191,7 @@ impl StepContext<'_> {
         }
     }
 
-    /// What few wires do: show frames, or damage them.
+    /// The rare steps of a transmission: capturing a frame or damaging it.
     #[cold]
     #[inline(never)]
     fn transmit_rare(&mut self, wire: &Wire, frame: Handle, now: u64, rare: (&[f64], u32, PortId)) {
@@ -202,7 +202,7 @@ impl StepContext<'_> {
         }
         if wire.flags & ERRORS != 0 {
             let bits = 8.0 * packet.len() as f64;
-            // 1 - (1 - p)^bits without losing small p; the draw hangs on the link and the count of frames on it.
+            // 1 - (1 - p)^bits without losing small p; the draw depends on the link and its count of frames.
             let damaged = -libm::expm1(bits * libm::log1p(-errors[port as usize]));
             let draw = hash_words(&[self.timing.seed, node as u64, port as u64, wire.frames]) >> 11;
             if (draw as f64) < damaged * (1u64 << 53) as f64 {
@@ -217,7 +217,7 @@ impl StepContext<'_> {
         self.outboxes[shard as usize].push(parcel);
     }
 
-    /// Metadata reaches other servers when the next window begins: no frame sent in this one is faster.
+    /// Metadata reaches other servers at the beginning of the next window: no frame sent in this window is faster.
     #[cold]
     pub fn post_metadata(&mut self, metadata: &mut Vec<Packet>, location_of_host: &[(u16, u32)]) {
         let at = self.window.end;
@@ -233,7 +233,7 @@ impl StepContext<'_> {
     }
 }
 
-/// The event of a frame that arrives, or of message metadata.
+/// The event of an arriving frame or of message metadata.
 #[inline(always)]
 pub fn arrival(time: u64, port: u16, frame: Handle) -> Key {
     Key::new(time, if port == METADATA_PORT { Class::Metadata } else { Class::Arrival }, port, frame.index())
@@ -247,7 +247,7 @@ pub fn frame_of(key: Key) -> Handle {
 
 /// The events of one box in one window.
 pub struct Step<'a, 'b> {
-    /// The number of the box in the world, and its index with this thread.
+    /// The number of the box in the world, and its index in this thread's shard.
     pub name: u32,
     pub n: u32,
     pub wires: &'a mut [Wire],
@@ -259,8 +259,8 @@ pub struct Step<'a, 'b> {
 }
 
 impl Step<'_, '_> {
-    /// Goes through `events`, scheduled by others and in earlier windows, in order and with [`Key::NEVER`] at the end, and
-    /// through what comes up meanwhile.
+    /// Processes `events` and the events that the box schedules meanwhile. `events` were scheduled by other boxes and in
+    /// earlier windows; they are in order and end with [`Key::NEVER`].
     #[inline(always)]
     pub fn run<D: Device<Packet>>(
         &mut self,
@@ -274,7 +274,7 @@ impl Step<'_, '_> {
         let start = context.window.start;
         let mut timer_at = *self.timer_at;
         let (mut i, mut drawn) = (0, 0);
-        // The next event that others or earlier windows scheduled, and the next that came up in this step.
+        // The next event from other boxes or earlier windows, and the next event scheduled in this step.
         let (mut next, mut own) = (events[0], Key::NEVER);
         loop {
             let mut key = next;
@@ -338,12 +338,12 @@ impl Step<'_, '_> {
     }
 }
 
-/// Draws the order of the events that share an instant with the one at `i`; returns where they end.
+/// Draws the order of the events that share an instant with event `i`; returns the end of these events.
 #[cold]
 #[inline(never)]
 fn draw(context: &StepContext<'_>, name: u32, keys: &mut [Key], i: usize, now: u64) -> usize {
     let instant = keys[i].instant();
-    // Wires that become free together are told in the order of their ports, and there is one timer.
+    // Free wires are processed in the order of their ports, and there is only one timer.
     let end = i + keys[i..].iter().take_while(|k| k.instant() == instant).count();
     if !(keys[i].is(Class::Arrival) || keys[i].is(Class::Metadata)) {
         return end;
@@ -353,9 +353,9 @@ fn draw(context: &StepContext<'_>, name: u32, keys: &mut [Key], i: usize, now: u
     end
 }
 
-/// What orders two arrivals of one instant at one port. Of frames only a pause can come beside another, and goes first.
-/// Metadata of one connection comes by topic, then in the order of its bytes, as the segments that it stands for would; then by
-/// all of its words.
+/// Orders arrivals of one instant at one port. Only a pause can arrive beside another frame, and it goes first. Metadata of
+/// one connection is ordered by topic, then by the order of its bytes, like the segments it stands for, and then by all its
+/// words.
 fn content(packet: &Packet, port: u16) -> [u64; 4] {
     if port != METADATA_PORT {
         return [!packet.is_pause() as u64, 0, 0, 0];

@@ -6,14 +6,14 @@ use sluicenet_node::device::{PortId, Wires};
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct Wire {
-    /// When the last frame and the gap after it are through.
+    /// When the last frame and the gap after it end.
     pub free_at: u64,
     pub ps_per_byte_q16: u64,
     pub latency: u64,
     pub pause_latency: u64,
-    /// Frames and bytes sent, pause frames included.
+    /// Frames sent, pause frames included.
     pub frames: u64,
-    /// Bytes sent.
+    /// Bytes sent, pause frames included.
     pub bytes: u64,
     pub peer: u32,
     pub peer_port: u16,
@@ -23,7 +23,7 @@ pub struct Wire {
     pub flags: u8,
 }
 
-/// An event for when the wire is free is scheduled.
+/// An event is scheduled for the time at which the wire becomes free.
 pub const ARMED: u8 = 1;
 /// The receiver acts on the first bit.
 pub const FIRST_BIT: u8 = 2;
@@ -32,7 +32,7 @@ pub const ERRORS: u8 = 4;
 /// Frames are captured.
 pub const CAPTURE: u8 = 8;
 
-/// A link's end as the engine builds it.
+/// The parameters of a link's end.
 pub struct WireSpec {
     pub ps_per_byte_q16: u64,
     pub latency: u64,
@@ -71,7 +71,7 @@ impl Wire {
     }
 }
 
-/// A box's wires at an instant.
+/// The wires of a box at an instant.
 pub struct PortView<'a> {
     pub wires: &'a [Wire],
     pub now: u64,

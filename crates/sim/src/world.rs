@@ -1,4 +1,4 @@
-//! What is simulated: boxes, and the links between them.
+//! The simulated world: boxes, and the links between them.
 
 use sluicenet_node::device::PortId;
 use sluicenet_node::link::{Direction, NodeId};
@@ -33,37 +33,37 @@ impl<A> Node<A> {
     }
 }
 
-/// Everything there is.
+/// The whole simulated world.
 #[derive(Debug)]
 pub struct World<A> {
     /// The boxes.
     pub nodes: Vec<Node<A>>,
     /// The links, two directions each.
     pub links: Vec<Direction>,
-    /// What stands around a packet on every link.
+    /// The framing around a packet on every link.
     pub framing: Framing,
-    /// Longest latency of a stage inside a box that every packet passes; what lanes should reach.
+    /// Longest latency of a stage inside a box that every packet passes; lanes should reach this far.
     pub stage_latency: Duration,
-    /// Seed of everything random.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// For each box, the thread-sized part of the world it belongs to: boxes with much to say to each other share one.
+    /// For each box, its part of the world, sized for a thread: boxes with much mutual traffic share a part.
     pub part: Vec<u32>,
 }
 
-/// Why a world cannot be run.
+/// Reason why a world cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorldError {
-    /// A link without any delay: nothing could be computed ahead of anything.
+    /// A link without any delay: no box could be simulated ahead of another.
     NoDelay {
-        /// Its sender.
+        /// The link's sender.
         from: (NodeId, PortId),
     },
-    /// Two links end at one port, or a link at a port that is not there.
+    /// Two links end at one port, or a link ends at a port that does not exist.
     Port {
         /// The port.
         at: (NodeId, PortId),
     },
-    /// More ports at a box than the engine names.
+    /// A box has more ports than the engine supports.
     TooManyPorts {
         /// The box.
         node: NodeId,

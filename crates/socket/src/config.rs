@@ -20,7 +20,7 @@ pub struct Config {
     pub prefix: u8,
     /// Its MAC address; default that of the port in the switch's file, or else a random one.
     pub mac: Option<MacAddress>,
-    /// Whether it answers ARP requests for its address. Only one of several hosts with the same address may do so.
+    /// Whether the host answers ARP requests for its address. Only one of several hosts with the same address may do so.
     pub answers: bool,
     /// Bytes of the largest IP packet, limited by the switch's value for other servers: 1500 for frames to VMs and links, up to
     /// 2034 between ports in shared memory.

@@ -9,7 +9,7 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A socket for UDP datagrams, which wait where there is no room; copies are the same socket.
+/// A socket for UDP datagrams, which wait where there is no room; clones are the same socket.
 #[derive(Clone)]
 pub struct LightDatagram(Arc<Inner>);
 
@@ -39,7 +39,7 @@ impl LightDatagram {
         SocketAddrV4::new(core.config.address, core.datagram_mut(self.0.id).port)
     }
 
-    /// Whom it is connected to.
+    /// The address it is connected to.
     pub fn peer_addr(&self) -> Option<SocketAddrV4> {
         self.0.host.shared().lock().datagram_mut(self.0.id).peer
     }
@@ -54,11 +54,15 @@ impl LightDatagram {
         self.0.nonblocking.store(nonblocking, Ordering::Relaxed);
     }
 
-    /// Sends a datagram, to whom it is connected where `to` is absent.
+    /// Sends a datagram to `to`, or to the connected address.
     ///
     /// # Errors
-    /// `EAGAIN` when it would wait and may not, `EMSGSIZE` beyond what fits in a packet, `EDESTADDRREQ` without anybody to send to,
-    /// `ENETUNREACH` where the host has no way to, `ENETDOWN` while there is no switch, `EHOSTUNREACH` or `ENETDOWN` when an earlier one found nobody, or none.
+    /// - `EAGAIN` when the call would wait and may not.
+    /// - `EMSGSIZE` beyond the size of a packet.
+    /// - `EDESTADDRREQ` without an address to send to.
+    /// - `ENETUNREACH` for addresses outside the host's network.
+    /// - `ENETDOWN` while there is no switch.
+    /// - `EHOSTUNREACH` or `ENETDOWN` when an earlier datagram found no host, or no switch.
     pub fn send(&self, to: Option<SocketAddrV4>, from: &[IoSlice<'_>]) -> io::Result<usize> {
         let to = to.or_else(|| self.peer_addr()).ok_or(Errno::DESTADDRREQ)?;
         let id = self.0.id;
@@ -73,11 +77,11 @@ impl LightDatagram {
         self.send(Some(to), &[IoSlice::new(from)])
     }
 
-    /// Reads the next datagram; returns its length, which may be more than there was room for, and who sent it. With `peek` it
+    /// Reads the next datagram; returns its length, which may exceed the room, and its sender. With `peek`, the datagram
     /// stays.
     ///
     /// # Errors
-    /// `EAGAIN` when there is none and it may not wait; `EHOSTUNREACH` when one that was sent found nobody.
+    /// `EAGAIN` when there is none and the call may not wait; `EHOSTUNREACH` when a sent datagram found no host.
     pub fn receive(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> io::Result<(usize, SocketAddrV4)> {
         let id = self.0.id;
         self.0.host.shared().wait(self.socket(), self.patience(), |core| core.receive_from(id, into, peek))
@@ -91,7 +95,7 @@ impl LightDatagram {
         self.receive(&mut [IoSliceMut::new(into)], false)
     }
 
-    /// Reads no more: who waits is woken, and what comes has no socket.
+    /// Stops reading: waiting callers are woken, and later datagrams have no socket.
     pub fn shutdown_read(&self) {
         self.0.host.shared().call(|core| core.shut_datagram(self.0.id));
     }
@@ -101,17 +105,17 @@ impl LightDatagram {
         self.0.host.shared().lock().datagram_mut(self.0.id).next_len()
     }
 
-    /// An error of one that was sent, if nobody was told yet.
+    /// The error of a sent datagram, if it was not yet reported.
     pub fn take_error(&self) -> Option<io::Error> {
         self.0.host.shared().lock().datagram_mut(self.0.id).error.take().map(Into::into)
     }
 
-    /// What would not block.
+    /// The calls that would not block.
     pub fn ready(&self) -> Ready {
         self.0.host.ready(self.socket())
     }
 
-    /// Has somebody told what it is ready for.
+    /// Sets the observer of the socket's readiness.
     pub fn set_watch(&self, watch: Option<Watch>) {
         self.0.host.watch(self.socket(), watch);
     }

@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 
 /// Frames taken in before others get the lock.
 const BATCH: u32 = 128;
-/// How long a host that ends waits for the switch to take what it said last.
+/// How long a host that ends waits for the switch to take its last frames.
 const ENDS_IN: Duration = Duration::from_secs(2);
-/// How long who has an attempt to connect in hand, and no switch, waits for one.
+/// How long the holder of an attempt to connect waits for a switch.
 const LOOKED_FOR: Duration = Duration::from_secs(1);
 
-/// A port of a switch with an address; copies are the same host. It ends, and the port is given up, with the last of them
-/// and of its sockets. When the switch ends its streams do, its other sockets are silent, and it goes on with the next switch that has
-/// the port, as soon as there is one at the same control socket.
+/// A port of a switch with an address; copies are the same host. The host ends, and the port is given up, with the last of
+/// the copies and of its sockets. When the switch ends, the host's streams end too, and its other sockets are silent. The
+/// host goes on with the next switch at the same control socket that has the port.
 #[derive(Clone)]
 pub struct Host(pub(crate) Arc<Owner>);
 
@@ -41,11 +41,11 @@ pub(crate) struct Shared {
     exchanging: AtomicBool,
 }
 
-/// What ends the host when nobody has it any more.
+/// Ends the host when its last owner drops it.
 pub(crate) struct Owner {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// The connection that makes the port ours, closed after the last word was said.
+    /// The connection that makes the port ours, closed after the last frame was sent.
     connection: Option<Arc<OwnedFd>>,
     descriptors: Vec<RawFd>,
 }
@@ -55,7 +55,7 @@ struct SwitchConnection {
     connection: Option<Arc<OwnedFd>>,
     /// Where the port is looked for when the switch has ended.
     address: Option<PortAddress>,
-    /// What the program wants, whatever the switch of the day leaves of it.
+    /// The program's settings, whatever each switch allows of them.
     config: Config,
 }
 
@@ -77,7 +77,7 @@ impl Host {
         descriptors.extend(connection.as_ref().map(|connection| connection.as_raw_fd()));
         let core = Core::new(client, wakers.clone(), mac, Config { mtu, ..config.clone() }, address.is_some());
         let shared = Arc::new(Shared::new(core, wakers));
-        // Whoever waits for it, and the overlay, learn that it is there (as kernels say with `arp_notify`).
+        // Neighbours that wait for the host, and the overlay, learn that it is there (as kernels say with `arp_notify`).
         shared.call(Core::announce);
         let (of_thread, switch) =
             (shared.clone(), SwitchConnection { connection: connection.clone(), address, config });
@@ -100,7 +100,7 @@ impl Host {
         self.shared().lock().config.mtu
     }
 
-    /// What happened to frames.
+    /// Counters of frames and streams.
     pub fn counters(&self) -> Counters {
         self.shared().lock().counters()
     }
@@ -108,8 +108,9 @@ impl Host {
     /// Opens a stream and waits until it is open.
     ///
     /// # Errors
-    /// `ECONNREFUSED` when nobody listens there, `EHOSTUNREACH` and `ETIMEDOUT` when nobody answers, `ENETUNREACH` where the host
-    /// has no way to, `ENETDOWN` when the switch has ended, `EADDRNOTAVAIL` when no port is left, `ENOBUFS` when there are too many streams.
+    /// `ECONNREFUSED` when nobody listens there, `EHOSTUNREACH` and `ETIMEDOUT` when nobody answers, `ENETUNREACH` for
+    /// addresses outside the host's network, `ENETDOWN` when the switch has ended, `EADDRNOTAVAIL` when no port is left,
+    /// `ENOBUFS` when there are too many streams.
     pub fn connect(&self, to: SocketAddrV4) -> io::Result<TcplightStream> {
         let stream = self.connect_from(None, to)?;
         stream.finish_connect()?;
@@ -119,7 +120,7 @@ impl Host {
     /// Begins to open a stream, from a given port or any; it is writable once it is open, or was refused.
     ///
     /// # Errors
-    /// As for [`Host::connect`], as far as they show at once; `EADDRINUSE` where the port has a stream there already.
+    /// As for [`Host::connect`], for errors that show at once; `EADDRINUSE` where the port has a stream there already.
     pub fn connect_from(&self, port: Option<u16>, to: SocketAddrV4) -> io::Result<TcplightStream> {
         let id = self.shared().call(|core| core.connect(to, port))?;
         Ok(TcplightStream::new(self.clone(), id))
@@ -128,7 +129,7 @@ impl Host {
     /// Listens at a port, any with 0; `backlog` connections wait to be accepted at most (128 to 4096).
     ///
     /// # Errors
-    /// `EADDRINUSE` when somebody does already, `EADDRNOTAVAIL` when no port is left.
+    /// `EADDRINUSE` when another listener has the port, `EADDRNOTAVAIL` when no port is left.
     pub fn listen(&self, port: u16, backlog: usize) -> io::Result<TcplightListener> {
         let port = self.shared().call(|core| core.listen(port, backlog))?;
         Ok(TcplightListener::new(self.clone(), port))
@@ -137,44 +138,44 @@ impl Host {
     /// Takes a port for datagrams, any with 0.
     ///
     /// # Errors
-    /// `EADDRINUSE` when somebody has it, `EADDRNOTAVAIL` when no port is left.
+    /// `EADDRINUSE` when another socket has the port, `EADDRNOTAVAIL` when no port is left.
     pub fn bind_datagram(&self, port: u16) -> io::Result<LightDatagram> {
         let id = self.shared().call(|core| core.bind(port))?;
         Ok(LightDatagram::new(self.clone(), id))
     }
 
-    /// Opens the stream of an attempt to connect that a listener of this address has [diverted](TcplightListener::divert). Its other
-    /// end learns by the answer that the stream is at this host's port of the switch.
+    /// Opens the stream of an attempt to connect that a listener of this address has [diverted](TcplightListener::divert).
+    /// Its other end learns by the answer that the stream is at this host's port of the switch.
     ///
     /// # Errors
     /// `ECONNABORTED` when there are too many streams, there is one between the same ports, or the switch has ended.
     pub fn take_attempt(&self, attempt: Attempt) -> io::Result<TcplightStream> {
-        // Whoever has passed it on may have found the next switch already.
+        // The process that passed the attempt on may have found the next switch already.
         self.shared().look_for_switch();
         let id = self.shared().call(|core| core.take_attempt(attempt))?;
         Ok(TcplightStream::new(self.clone(), id))
     }
 
-    /// Ends all streams as when the host ends, and waits until the switch has taken what was sent, 2 s at most: for programs that end
-    /// while they hold sockets.
+    /// Ends all streams as when the host ends, and waits until the switch has taken all sent bytes, 2 s at most: for programs
+    /// that end while they hold sockets.
     pub fn end(&self) {
         self.shared().end();
     }
 
-    /// What makes the port this process's for as long as it is open here or in a process that was forked from this one, which
-    /// therefore has to close it.
+    /// The connection that makes the port this process's. The port stays so for as long as the connection is open here or in
+    /// a process that was forked from this one, which therefore has to close it.
     pub fn connection(&self) -> Option<BorrowedFd<'_>> {
         self.0.connection.as_ref().map(|connection| connection.as_fd())
     }
 
-    /// Has the host make no descriptors until [`Host::end_fork`]: a process that is forked meanwhile would keep one that nobody there knows.
+    /// Has the host make no descriptors until [`Host::end_fork`]: a process forked meanwhile would keep an unknown one.
     pub fn begin_fork(&self) {
         while self.shared().exchanging.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
     }
 
-    /// The fork is over; to be said by the process that said [`Host::begin_fork`].
+    /// Ends the fork, in the process that called [`Host::begin_fork`].
     pub fn end_fork(&self) {
         self.shared().exchanging.store(false, Ordering::Release);
     }
@@ -210,10 +211,10 @@ fn invalid(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
-/// What a port and a program's wishes come to.
+/// A granted port, checked against the program's settings.
 struct Fit {
     client: Client,
-    /// The host's address, if the program or the switch says one.
+    /// The host's address, if the program or the switch gives one.
     mac: Option<MacAddress>,
     mtu: u16,
 }
@@ -272,7 +273,7 @@ impl SwitchConnection {
         put_behind(&address.ask()?.into(), connection)
     }
 
-    /// What the port comes to, whose descriptors are behind the host's numbers from then on.
+    /// The granted port. Its descriptors are behind the host's numbers from then on.
     fn take_answer(&self, wakers: &Wakers) -> io::Result<Fit> {
         let granted = answer(self.connection.as_ref().ok_or(Errno::NETDOWN)?)?;
         let fit = Fit::of(&granted, &self.config)?;
@@ -282,8 +283,8 @@ impl SwitchConnection {
     }
 }
 
-/// Puts a file behind the number of another one, whoever uses that meanwhile: programs count on the numbers that a host has, and a lock for each look at
-/// one would cost more than this.
+/// Puts a file behind the number of another one, even if the number is in use meanwhile. Programs count on a host's numbers,
+/// and a lock for each use would cost more than this.
 #[allow(unsafe_code)]
 fn put_behind(new: &OwnedFd, old: &OwnedFd) -> io::Result<()> {
     // SAFETY: the number stays open and its owner's: it is not dropped here, and `dup3` has another file behind it in one step.
@@ -298,7 +299,7 @@ impl Shared {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Core> {
-        // Whoever panicked with it, in a closure of a caller, left nothing half done.
+        // A thread that panicked with the lock, in a closure of a caller, left nothing half done.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -310,7 +311,7 @@ impl Shared {
         answer
     }
 
-    /// Does something as soon as it can be done, which `f` says; `EAGAIN` when that takes longer than `patience`.
+    /// Repeats `f` until it returns a result; `EAGAIN` after `patience`.
     pub fn wait<R>(
         &self,
         socket: Socket,
@@ -320,7 +321,7 @@ impl Shared {
         let mut core = self.lock();
         let mut answer = f(&mut core);
         if answer.is_none() {
-            // Perhaps it is there, and nobody has looked.
+            // The data may be there, and not yet taken in.
             core.pump(BATCH);
             answer = f(&mut core);
         }
@@ -337,7 +338,7 @@ impl Shared {
                 return Err(Errno::AGAIN.into());
             }
             let Some(waiting) = core.waiting(socket) else { return Err(Errno::BADF.into()) };
-            // What came while the last call was finished, such as buffers, is told to nobody again.
+            // Changes of the time while the last call was finished, such as new buffers, are not announced again.
             if waiting.changes == seen {
                 waiting.waiters += 1;
                 let changed = waiting.changed.clone();
@@ -355,7 +356,7 @@ impl Shared {
         }
     }
 
-    /// Waits for what comes of the next time that the switch is looked for, where it has ended.
+    /// Where the switch has ended, waits for the result of the next attempt to find one.
     fn look_for_switch(&self) {
         let mut core = self.lock();
         core.hurry();
@@ -365,7 +366,8 @@ impl Shared {
         drop(changed.wait_timeout_while(core, LOOKED_FOR, |core| is_open(core) && core.link.tries() == tries));
     }
 
-    /// The host's thread: takes in what nobody waits for, asks again, goes to sleep, and looks for the next switch.
+    /// The host's thread: takes in frames for sockets without a waiting caller, repeats questions, goes to sleep, and looks
+    /// for the next switch.
     fn run(&self, switch: &SwitchConnection) {
         loop {
             let (wait, link) = {
@@ -399,7 +401,7 @@ impl Shared {
                 wait.map(|wait| Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() });
             let polled = rustix::event::poll(&mut fds, timeout.as_ref());
             let is_told = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
-            // Nothing to read is as good as something.
+            // An empty counter is no error.
             let _ = rustix::io::read(&self.wakers.wake, &mut [0u8; 8]);
             match link {
                 Link::Attached if is_told || !matches!(polled, Ok(_) | Err(Errno::INTR)) => {
@@ -415,7 +417,7 @@ impl Shared {
 
     /// Looks for the next switch, or gives up one that does not answer.
     fn go_on_looking(&self, switch: &SwitchConnection, link: Link) {
-        // One that broke the rules may be there still.
+        // A switch that broke the rules may be there still.
         switch.leave();
         let is_asked = matches!(link, Link::Away { .. }) && self.exchange(|| switch.ask()).is_ok();
         self.call(|core| if is_asked { core.link.ask(Instant::now()) } else { core.find_none() });
@@ -443,12 +445,12 @@ impl Shared {
         answer
     }
 
-    /// Says the last words, and waits until the switch has them.
+    /// Ends all streams, and waits until the switch has the last segments.
     fn end(&self) {
         let until = Instant::now() + ENDS_IN;
         let mut said = false;
         loop {
-            // Who holds the lock may have been interrupted by a handler of a signal, which ends the process: this is its thread then.
+            // The holder of the lock may be this very thread, interrupted by a handler of a signal that ends the process.
             let locked = match self.core.try_lock() {
                 Ok(core) => Some(core),
                 Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

@@ -2,8 +2,8 @@
 //!
 //! A [`Host`] is a port of the switch with one IPv4 address. It has TCPlight [streams](TcplightStream),
 //! [listeners](TcplightListener) and [datagram sockets](LightDatagram), which behave as their namesakes of the kernel do
-//! (`docs/sockets.md` says where not). Who sends copies its bytes straight into the buffers that the switch reads; a thread of the
-//! host takes in what comes, for sockets nobody waits at.
+//! (`docs/sockets.md` lists the differences). A sender copies its bytes straight into the buffers that the switch reads. A
+//! thread of the host receives frames for sockets without a waiting caller.
 //!
 //! ```no_run
 //! use sluicenet_socket::{Config, Host, attach};
@@ -20,7 +20,7 @@
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
 
-// What tests of the inside share with those of the outside names the crate.
+// Helpers that unit tests share with the integration tests name the crate.
 #[cfg(test)]
 extern crate self as sluicenet_socket;
 

@@ -23,10 +23,11 @@ impl TcplightListener {
         TcplightListener(Arc::new(Inner { host, port, nonblocking: AtomicBool::new(false) }))
     }
 
-    /// The next stream that was opened here, and who opened it.
+    /// The next incoming stream, and its peer.
     ///
     /// # Errors
-    /// `EAGAIN` when there is none and it may not wait; `ENETDOWN` when the switch has ended and nobody knows where another one would be.
+    /// `EAGAIN` when there is none and the call may not wait; `ENETDOWN` when the switch has ended and the address of another
+    /// one is unknown.
     pub fn accept(&self) -> io::Result<(TcplightStream, SocketAddrV4)> {
         let nonblocking = self.0.nonblocking.load(Ordering::Relaxed);
         let patience = if nonblocking { Patience::Nonblocking } else { Patience::Until(None) };
@@ -37,7 +38,7 @@ impl TcplightListener {
         Ok((stream, peer))
     }
 
-    /// Where it listens.
+    /// The address of the listener.
     pub fn local_addr(&self) -> SocketAddrV4 {
         SocketAddrV4::new(self.0.host.address(), self.0.port)
     }
@@ -47,8 +48,8 @@ impl TcplightListener {
         self.0.host.shared().call(|core| core.set_backlog(self.0.port, backlog));
     }
 
-    /// Has somebody else take attempts to connect from now on, for [`Host::take_attempt`] of a host of this address. Returns the streams
-    /// that wait to be accepted already.
+    /// Passes attempts to connect to `divert` from now on, for [`Host::take_attempt`] of a host of this address. Returns the
+    /// streams that wait to be accepted already.
     pub fn divert(&self, divert: Divert) -> Vec<TcplightStream> {
         let waiting = self.0.host.shared().call(|core| core.divert(self.0.port, divert));
         waiting.into_iter().map(|id| TcplightStream::new(self.0.host.clone(), id)).collect()
@@ -59,12 +60,12 @@ impl TcplightListener {
         self.0.nonblocking.store(nonblocking, Ordering::Relaxed);
     }
 
-    /// Whether there is somebody to accept.
+    /// Whether there is a stream to accept.
     pub fn ready(&self) -> Ready {
         self.0.host.ready(Socket::Listener(self.0.port))
     }
 
-    /// Has somebody told when there is.
+    /// Sets the observer of the listener's readiness.
     pub fn set_watch(&self, watch: Option<Watch>) {
         self.0.host.watch(Socket::Listener(self.0.port), watch);
     }

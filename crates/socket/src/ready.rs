@@ -1,6 +1,6 @@
-//! What a socket is ready for.
+//! The readiness of a socket.
 
-/// What would not block.
+/// The calls that would not block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
     /// Reading, or accepting: bytes, the end of the stream, or an error.
@@ -11,15 +11,15 @@ pub struct Ready {
     pub peer_closed: bool,
     /// Nothing goes either way any more.
     pub closed: bool,
-    /// An error waits for whoever asks next.
+    /// An error waits for the next call that asks.
     pub error: bool,
     /// Grows, and wraps, with all that comes to be read or accepted.
     pub news: u32,
-    /// Grows, and wraps, each time that who found no buffer to send with, or nobody to send to, may try again: that may have come so
-    /// soon that nobody saw it not `writable`.
+    /// Grows, and wraps, each time that a sender without a buffer or a receiver may try again. The change may be so quick
+    /// that `writable` was never seen as false.
     pub room: u32,
 }
 
-/// Told what a socket is ready for, at once and whenever that changes. It is called with the host's lock held, and must
+/// The observer of a socket's readiness, called at once and on each change. It is called with the host's lock held, and must
 /// not call anything of this crate.
 pub type Watch = Box<dyn FnMut(Ready) + Send>;

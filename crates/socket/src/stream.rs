@@ -50,17 +50,17 @@ impl TcplightStream {
         })
     }
 
-    /// Whether it is still being opened.
+    /// Whether the stream is still being opened.
     pub fn is_opening(&self) -> bool {
         self.0.host.shared().lock().conn(self.0.id).is_opening()
     }
 
-    /// Who it goes to.
+    /// The address of the other end.
     pub fn peer_addr(&self) -> SocketAddrV4 {
         self.0.host.shared().lock().conn(self.0.id).key.peer
     }
 
-    /// This end of it.
+    /// The address of this end.
     pub fn local_addr(&self) -> SocketAddrV4 {
         let core = self.0.host.shared().lock();
         SocketAddrV4::new(core.config.address, core.conn(self.0.id).key.local)
@@ -71,12 +71,12 @@ impl TcplightStream {
         self.0.nonblocking.store(nonblocking, Ordering::Relaxed);
     }
 
-    /// How long reading may wait before it fails with `EAGAIN`; for ever with `None`.
+    /// How long a read may wait before it fails with `EAGAIN`; for ever with `None`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) {
         self.0.timeouts.lock().unwrap_or_else(PoisonError::into_inner)[0] = timeout;
     }
 
-    /// How long writing may wait before it fails with `EAGAIN`; for ever with `None`.
+    /// How long a write may wait before it fails with `EAGAIN`; for ever with `None`.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) {
         self.0.timeouts.lock().unwrap_or_else(PoisonError::into_inner)[1] = timeout;
     }
@@ -84,14 +84,15 @@ impl TcplightStream {
     /// Reads into several pieces of memory; nothing at the end of the stream.
     ///
     /// # Errors
-    /// `EAGAIN` when there is nothing and it may not wait; `ECONNRESET`, `ECONNREFUSED`, `ETIMEDOUT` or `EPROTO`, once, when it is gone by the
-    /// other end's doing or for the switch ended, for its host is dead, or for it broke the protocol; `ENETDOWN` when the switch ended before it was open.
+    /// `EAGAIN` when there is nothing and the call may not wait. `ECONNRESET`, `ECONNREFUSED`, `ETIMEDOUT` or `EPROTO`, once,
+    /// when the other end or the end of the switch ended the stream, its host is dead, or it broke the protocol. `ENETDOWN`
+    /// when the switch ended before the stream was open.
     pub fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let id = self.0.id;
         self.0.host.shared().wait(self.socket(), self.patience(0), |core| core.receive(id, into, false))
     }
 
-    /// The same, and what was read stays to be read.
+    /// Reads like [`TcplightStream::receive`], but the bytes stay to be read.
     ///
     /// # Errors
     /// As for [`TcplightStream::receive`].
@@ -100,10 +101,11 @@ impl TcplightStream {
         self.0.host.shared().wait(self.socket(), self.patience(0), |core| core.receive(id, into, true))
     }
 
-    /// Sends what there is room and are buffers for, at least one byte.
+    /// Sends as many bytes as fit into the window and the free buffers, at least one.
     ///
     /// # Errors
-    /// `EAGAIN` when that is nothing and it may not wait; `EPIPE` when it sends no more, and else as [`TcplightStream::receive`].
+    /// `EAGAIN` when that is nothing and it may not wait; `EPIPE` when it sends no more, and else as
+    /// [`TcplightStream::receive`].
     pub fn send(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         let id = self.0.id;
         self.0.host.shared().wait(self.socket(), self.patience(1), |core| core.send(id, from))
@@ -117,12 +119,12 @@ impl TcplightStream {
         self.0.host.shared().call(|core| core.shutdown(self.0.id, how))
     }
 
-    /// Ends it at once: the other end sees `ECONNRESET`.
+    /// Ends the stream at once: the other end sees `ECONNRESET`.
     pub fn abort(&self) {
         self.0.host.shared().call(|core| core.abort(self.0.id));
     }
 
-    /// Why it is gone, if nobody was told yet.
+    /// The error that ended the stream, if it was not yet reported.
     pub fn take_error(&self) -> Option<io::Error> {
         self.0.host.shared().call(|core| core.take_error(self.0.id)).map(Into::into)
     }
@@ -132,12 +134,12 @@ impl TcplightStream {
         self.0.host.shared().lock().conn(self.0.id).received.len()
     }
 
-    /// What would not block.
+    /// The calls that would not block.
     pub fn ready(&self) -> Ready {
         self.0.host.ready(self.socket())
     }
 
-    /// Has somebody told what it is ready for.
+    /// Sets the observer of the stream's readiness.
     pub fn set_watch(&self, watch: Option<Watch>) {
         self.0.host.watch(self.socket(), watch);
     }

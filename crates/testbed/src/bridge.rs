@@ -1,5 +1,5 @@
-//! A server whose virtual switch is a Linux bridge, for comparison: nothing of it holds anybody back. It has no overlay;
-//! tenants know each other's addresses, and the fabric forwards by theirs.
+//! A server with a Linux bridge as its virtual switch, for comparison. The bridge has no backpressure and no overlay:
+//! tenants know each other's addresses, and the fabric forwards by these.
 
 use super::files::Made;
 use super::live::TENANT_DEVICE;
@@ -14,15 +14,15 @@ use std::net::IpAddr;
 /// The bridge of a server, in its namespace.
 const BRIDGE: &str = "br0";
 
-/// Full frames that wait at an uplink: the length of a device's queue where nobody has set another.
+/// Full frames that can wait at an uplink: the default length of a device's queue.
 const UPLINK_QUEUE: u32 = 1_000;
 
-/// Makes the bridge of a server, whose uplink is there, and its tenants as the kernel makes them.
+/// Makes a server's bridge at its existing uplink, and the server's tenants with the kernel's defaults.
 pub(super) fn make(plan: &Plan, server: &Server, inside: &Namespace) -> Result<(), KernelError> {
     inside.enter(|| {
         let mut links = Links::open()?;
         links.create_bridge(BRIDGE)?;
-        // A veth takes frames as fast as they come: the link's rate is the queue's, as that of an adapter.
+        // A veth takes frames at any speed. Its queue has the link's rate, like that of an adapter.
         let frame = plan.mtu + HEADER;
         let bucket = TokenBucket { rate: server.rate.as_bps() / 8, burst: 2 * frame, limit: UPLINK_QUEUE * frame };
         links.set_bucket(server.uplink, bucket)?;
@@ -37,7 +37,8 @@ pub(super) fn make(plan: &Plan, server: &Server, inside: &Namespace) -> Result<(
         namespace.enter(|| {
             let mut links = Links::open()?;
             links.set_mtu(TENANT_DEVICE, plan.tenant_mtu)?;
-            // Checksums are made where a frame leaves the machine, and the fabric's links are memory.
+            // Disable checksum offload: a checksum would be computed only when a frame leaves the machine, and the
+            // fabric's links are memory.
             links.set_feature(TENANT_DEVICE, Feature::TxChecksum, false)?;
             links.add_address(TENANT_DEVICE, IpAddr::V4(tenant.address), Plan::OVERLAY_PREFIX)?;
             let others = plan.servers.iter().flat_map(|s| &s.tenants).filter(|other| other.mac != tenant.mac);
@@ -49,26 +50,26 @@ pub(super) fn make(plan: &Plan, server: &Server, inside: &Namespace) -> Result<(
     inside.enter(|| Links::open()?.up(BRIDGE))?
 }
 
-/// Bytes of a frame that are not its packet.
+/// Bytes of a frame besides its packet.
 const HEADER: u32 = 18;
 
-/// What the kernel throws away at the bridges.
+/// The kernel's counters of drops at the bridges.
 pub(super) struct Counters {
     tenants: Vec<Edge>,
     uplinks: Vec<Edge>,
 }
 
-/// Frames thrown away, by place.
+/// Dropped frames, by place.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Losses {
-    /// Between the tenants' sockets and their bridges, all in all.
+    /// Drops between the tenants' sockets and their bridges, summed over all tenants.
     pub tenants: EdgeCounters,
-    /// In the queues of the uplinks.
+    /// Drops in the queues of the uplinks.
     pub uplinks: u64,
 }
 
 impl Counters {
-    /// From now on; nothing for a testbed of other switches.
+    /// Starts counting; counts nothing for a testbed with other switches.
     pub fn open(made: &Made) -> Result<Counters, KernelError> {
         let mut counters = Counters { tenants: Vec::new(), uplinks: Vec::new() };
         if !made.bridged {
@@ -94,7 +95,7 @@ impl Counters {
             sum.qdisc += lost.qdisc;
             sum.tenant_device += lost.tenant_device;
             sum.switch_device += lost.switch_device;
-            // The same number for the whole machine.
+            // The kernel counts softnet drops for the whole machine.
             sum.softnet = sum.softnet.max(lost.softnet);
         }
         for edge in &mut self.uplinks {

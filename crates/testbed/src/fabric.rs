@@ -1,4 +1,4 @@
-//! The physical network of a scenario as the data plane runs it.
+//! The physical network of a scenario for the data plane.
 
 use sluicenet_dataplane::fabric::{EdgeConfig, EdgeSpec, FabricSpec, Stations, SwitchSpec};
 use sluicenet_experiment::build::{Network, lossless, quantum, watermarks};
@@ -12,8 +12,8 @@ use sluicenet_scenario::{FramingKind, Result, Scenario, WhenFull};
 use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
 use sluicenet_wire::vlan;
 
-/// How fast a server may send until it hears that it is to stop: what one core moves of full frames, and a half more. Its
-/// adapter is memory, which has no rate of its own.
+/// The rate at which a server may send until it reacts to a pause: full frames at the rate of one core, and a half
+/// more. The server's adapter is memory, which has no rate of its own.
 const SERVER_BURST: Rate = Rate::gbps(15);
 
 /// The address from which an edge sends pause frames.
@@ -21,12 +21,13 @@ fn own_address(host: HostId) -> MacAddress {
     MacAddress::local(3 << 30 | host)
 }
 
-/// The fabric of a scenario, as it is written, with `stations` behind its hosts.
+/// The fabric of a scenario, as written, with `stations` behind its hosts.
 ///
-/// Switches are set as in the simulated world, but for the tag that a real frame may have, which headroom is kept for.
+/// Switches have the simulation's settings, except that headroom includes the tag that a real frame may have.
 ///
 /// # Errors
-/// As [`sluicenet_experiment::build::build`]; besides frames that are not Ethernet's, and hosts with several links.
+/// As [`sluicenet_experiment::build::build`]; also framing other than Ethernet, hosts with several links, and links
+/// without delay.
 pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<FabricSpec> {
     let network = Network::new(scenario)?;
     let plan = &network.plan;
@@ -59,7 +60,7 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
             lossless: lossless(scenario),
             // An adapter stops its host whether or not the network behind it loses frames.
             stops_server: match scenario.adapter.when_full {
-                // Nobody waits in what lossy vNICs send.
+                // Senders of a lossy vNIC's frames never wait.
                 WhenFull::Stop => PrioritySet(!scenario.server.lossy_vnic.map_or(0, |p| 1 << p)),
                 WhenFull::Drop => PrioritySet::NONE,
             },

@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 
 /// The namespace in which servers reach the controller: the control network, apart from the fabric (Crisan 2014, 4.5.3).
 pub const CONTROL: &str = "sluice-control";
-/// The controller's address there.
+/// The controller's address in the control network.
 pub const CONTROLLER: Ipv4Addr = Ipv4Addr::new(172, 31, 255, 254);
-/// The port at which servers receive its messages.
+/// The port at which servers receive the controller's messages.
 const SERVERS_PORT: u16 = UDP_PORT + 1;
 /// The number of the tenants' broadcast domain, and of its network: all VMs of a testbed belong to one tenant.
 const TENANT: u16 = 1;
@@ -108,31 +108,31 @@ pub struct Made {
     pub servers: Vec<MadeServer>,
 }
 
-/// A server of it.
+/// A server of a running testbed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MadeServer {
-    /// Its namespace.
+    /// The server's namespace.
     pub namespace: String,
-    /// Its end of the uplink.
+    /// The server's end of the uplink.
     pub uplink: String,
-    /// The fabric's end.
+    /// The fabric's end of the uplink.
     pub edge: String,
-    /// The control socket of its switch, if it has one.
+    /// The control socket of the server's switch, if it has one.
     pub control: PathBuf,
-    /// Its tenants.
+    /// The server's tenants.
     pub tenants: Vec<MadeTenant>,
 }
 
-/// A tenant of it.
+/// A tenant of a running testbed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MadeTenant {
-    /// The name of its namespace, or the guest's.
+    /// The name of the tenant's namespace or guest.
     pub name: String,
-    /// Its number on its server.
+    /// The tenant's number on its server.
     pub vm: u8,
-    /// Its address.
+    /// The tenant's address.
     pub address: Ipv4Addr,
-    /// Whether it is a namespace or a guest, and not a port for light sockets alone.
+    /// Whether the tenant is a namespace or a guest, and not only a port for light sockets.
     pub kernel: bool,
 }
 
@@ -165,7 +165,7 @@ impl Made {
     /// The parts of the testbed in `dir`.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The file of the parts cannot be read.
     pub fn read(dir: &TestbedDir) -> io::Result<Made> {
         Ok(serde_json::from_slice(&std::fs::read(dir.made())?)?)
     }
@@ -181,8 +181,8 @@ fn list(priorities: PrioritySet) -> String {
     format!("[{}]", all.join(", "))
 }
 
-/// The receive buffer of a class at a server's uplink, in bytes: the headroom of flow control, the vSwitch's queue, and the
-/// adapter's buffer, since a frame stays in it until its VM has received it.
+/// The receive buffer of a class at a server's uplink, in bytes. It is the sum of the headroom of flow control, the
+/// vSwitch's queue, and the adapter's buffer, since a frame stays in it until its VM has received it.
 fn receive_buffer(plan: &Plan, server: &Server, lossless: PrioritySet) -> u32 {
     let s = &plan.scenario;
     let max_frame = plan.mtu + (HEADER_LEN + TAG_LEN + FCS_LEN) as u32;

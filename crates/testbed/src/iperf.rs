@@ -1,4 +1,4 @@
-//! iperf3 between two tenants of the testbed that is up, and what was lost meanwhile.
+//! iperf3 between two tenants of the running testbed, and the frames lost meanwhile.
 
 use super::bridge;
 use super::files::Made;
@@ -12,41 +12,41 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Between which tenants, and how.
+/// The settings of an iperf3 run.
 #[derive(Clone, Debug)]
 pub struct Iperf {
-    /// Who sends: the whole name of a tenant.
+    /// The sender: the full name of a tenant.
     pub from: String,
-    /// Who receives.
+    /// The receiver.
     pub to: String,
-    /// For how long.
+    /// The duration.
     pub seconds: u16,
-    /// UDP, as fast as it goes, instead of TCP.
+    /// UDP at full speed instead of TCP.
     pub udp: bool,
     /// Whether iperf3 is to print JSON.
     pub json: bool,
 }
 
-/// What came of it.
+/// The result of an iperf3 run.
 #[derive(Clone, Debug)]
 pub struct Came {
-    /// What iperf3 printed.
+    /// The output of iperf3.
     pub text: String,
-    /// What was lost on the way, in all of the testbed.
+    /// Frames lost in the whole testbed during the run.
     pub lost: Lost,
 }
 
-/// How long its server may take until it listens.
+/// The time limit for the iperf3 server to listen.
 const LISTENS_IN: Duration = Duration::from_secs(5);
-/// The same of a guest, and what it may take beyond the time it sends.
+/// The time limit for a guest to start its server, and its extra time beyond the duration of sending.
 const GUEST_PATIENCE: Duration = Duration::from_secs(60);
-/// What is on its way at the end has come, or is lost, after that.
+/// After this time, frames in flight at the end have arrived or are lost.
 const SETTLES_IN: Duration = Duration::from_millis(200);
 
-/// Runs it.
+/// Runs iperf3.
 ///
 /// # Errors
-/// When iperf3 is not there, or fails.
+/// iperf3 is not installed or fails.
 pub fn run(live: &mut Live, iperf: &Iperf) -> io::Result<Came> {
     let made = live.made()?;
     let to = made.tenants().find(|t| t.name == iperf.to);
@@ -67,7 +67,7 @@ pub fn run(live: &mut Live, iperf: &Iperf) -> io::Result<Came> {
     Ok(Came { text, lost })
 }
 
-/// What was lost since the testbed is up, as far as these two tenants may have to do with it.
+/// The losses since the start of the testbed, except in the kernels of other guests.
 fn lost(live: &mut Live, made: &Made, iperf: &Iperf) -> io::Result<Lost> {
     let fabric: FabricFigures = serde_json::from_str(&live.fabric_now()?)?;
     let mut lost = Lost::of(&live.statuses()?, &fabric);
@@ -93,7 +93,7 @@ fn in_guests(live: &Live, iperf: &Iperf, words: &[String]) -> io::Result<String>
         return Err(io::Error::new(io::ErrorKind::NotFound, why));
     }
     supervisor.must(&iperf.to, "killall iperf3 2>/dev/null; iperf3 -s -D", GUEST_PATIENCE)?;
-    // Its server needs a moment before it listens.
+    // The server needs a moment before it listens.
     let command = format!(
         "n=0; until iperf3 {0} >/tmp/iperf 2>&1; do n=$((n + 1)); [ $n -lt 20 ] || {{ cat /tmp/iperf; exit 1; }}; \
          grep -q refused /tmp/iperf || {{ cat /tmp/iperf; exit 1; }}; usleep 200000; done; cat /tmp/iperf",
@@ -115,7 +115,7 @@ fn in_namespaces(iperf: &Iperf, words: &[String]) -> io::Result<String> {
     let mut server = Command::new("iperf3");
     server.args(["-s", "-1"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let server = Program::spawn(server, Some(&to)).map_err(missing)?;
-    // Who comes too early is told so, and comes again.
+    // A client that is too early is refused, and tries again.
     let until = Instant::now() + LISTENS_IN;
     let output = loop {
         let output = from.enter(|| Command::new("iperf3").args(words).stdin(Stdio::null()).output())?.map_err(missing);
@@ -128,7 +128,7 @@ fn in_namespaces(iperf: &Iperf, words: &[String]) -> io::Result<String> {
     let output = output?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        // With -J it says on stdout why.
+        // With -J, iperf3 prints the error on stdout.
         false => Err(failed(&(String::from_utf8_lossy(&output.stderr) + &*String::from_utf8_lossy(&output.stdout)))),
     }
 }

@@ -17,8 +17,8 @@ pub fn clean() -> io::Result<Cleaned> {
     let (in_use, recorded) = namespaces()?;
     let of_the_testbed = std::fs::read_to_string(dir.namespaces()).unwrap_or_default();
     let mut cleaned = Cleaned::default();
-    // The testbed of `testbed up` belongs to no process. A command that runs its own testbed, such as `testbed pa`, has recorded
-    // its namespaces.
+    // The testbed of `testbed up` belongs to no process. A command that runs its own testbed, such as `testbed pa`, has
+    // recorded its namespaces.
     if !of_the_testbed.lines().any(|name| in_use.contains(name)) {
         cleaned.gone = end_programs(&dir);
         match std::fs::remove_dir_all(dir.folder()) {

@@ -2,10 +2,10 @@
 //!
 //! A scenario between real tenants on one machine: namespaces or guests behind virtual switches, joined by the scenario's
 //! fabric in real time. This is where the simulated and the real world are paired.
-//! [`Plan`] derives servers, tenants, names and addresses from the scenario. [`fabric`] is the scenario's physical network in
-//! the data plane, [`pa`] its queries over real sockets, [`flows`] its endless flows, [`guest`] a virtual machine. [`live`]
-//! starts and removes a testbed, with the [`files`] of its programs. [`measure`] does all of that for each variant of a
-//! scenario. [`leftovers`] removes the leftovers of killed runs.
+//! [`Plan`] derives servers, tenants, names and addresses from the scenario. [`fabric`] is the scenario's physical
+//! network in the data plane, [`pa`] its queries over real sockets, [`flows`] its endless flows, [`guest`] a virtual
+//! machine. [`live`] starts and removes a testbed, with the [`files`] of its programs. [`measure`] runs each variant of
+//! a scenario on a testbed. [`leftovers`] removes the leftovers of killed runs.
 //! [`fattree`] is independent of scenarios: real switches in a fat-tree.
 #![forbid(unsafe_code)]
 

@@ -9,20 +9,20 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// When a silent VM is given up. All VMs are in this process, so silence only means that frames wait in the network, which is
-/// measured.
+/// The time after which a silent VM is given up. All VMs are in this process, so silence only means that frames wait in
+/// the network, which the run measures.
 const NEVER: Duration = Duration::from_secs(1 << 30);
 
 /// The endpoint of a VM's light sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LightEndpoint {
-    /// The control socket of its server's switch.
+    /// The control socket of the switch of the VM's server.
     pub control: PathBuf,
-    /// Its port there.
+    /// The VM's port at the switch.
     pub port: String,
-    /// Its address.
+    /// The VM's address.
     pub address: Ipv4Addr,
-    /// Its largest IP packet.
+    /// The VM's largest IP packet.
     pub mtu: u16,
     /// The receive buffer of a stream, in bytes.
     pub receive_buffer: u32,
@@ -39,7 +39,7 @@ impl<'a> Hosts<'a> {
         Hosts { endpoints, open: BTreeMap::new() }
     }
 
-    /// A VM; attaches to its port on first use.
+    /// The host of a VM; attaches to the VM's port on first use.
     pub fn host(&mut self, vm: Vm) -> Result<&Host, PaError> {
         use std::collections::btree_map::Entry;
         let endpoint = self.endpoints.get(&vm);

@@ -38,16 +38,16 @@ pub(super) const EDGES_PROGRAM: &str = "/usr/bin/sluicenet-edges";
 pub struct Progress<'a> {
     /// Called with the progress.
     pub say: &'a dyn Fn(&str),
-    /// If set, everything that was created so far is removed.
+    /// Interrupts the start: everything that was created so far is removed.
     pub stop: &'a AtomicBool,
 }
 
-/// A running testbed; it goes on running when this is dropped.
+/// A running testbed; it goes on running when this value is dropped.
 #[derive(Debug)]
 pub struct Live {
     dir: TestbedDir,
     programs: Vec<Program>,
-    /// The programs that this process started and has to wait for.
+    /// The programs that this process started, and for whose end it has to wait.
     children: Vec<std::process::Child>,
 }
 
@@ -95,7 +95,7 @@ impl Live {
     /// The running testbed of this machine.
     ///
     /// # Errors
-    /// None is running.
+    /// No testbed is running.
     pub fn find() -> io::Result<Live> {
         let dir = TestbedDir::of_the_machine();
         if !is_up(&dir) {
@@ -105,15 +105,15 @@ impl Live {
         Ok(Live { dir, programs, children: Vec::new() })
     }
 
-    /// Its parts.
+    /// The parts of the testbed.
     ///
     /// # Errors
-    /// Its files cannot be read.
+    /// The files of the testbed cannot be read.
     pub fn made(&self) -> io::Result<Made> {
         Made::read(&self.dir)
     }
 
-    /// Its guests, by their supervisor.
+    /// The supervisor of the testbed's guests.
     pub fn supervisor(&self) -> Supervisor {
         Supervisor::of(&self.dir)
     }
@@ -199,7 +199,7 @@ impl Live {
         Ok(())
     }
 
-    /// Waits until a condition holds, or a program has ended.
+    /// Waits until `so` holds; an error if the program `name` has ended or takes too long.
     fn wait(&mut self, name: &str, so: impl Fn() -> bool) -> io::Result<()> {
         let until = Instant::now() + PATIENCE;
         while !so() {
@@ -208,7 +208,7 @@ impl Live {
         Ok(())
     }
 
-    /// Waits a moment for a program; an error if it has ended, or its time is over.
+    /// Waits a moment for a program; an error if the program has ended, or `until` has passed.
     fn wait_a_little(&mut self, name: &str, until: Instant) -> io::Result<()> {
         let at = self.programs.iter().position(|p| p.name == name);
         let ended = match at.and_then(|at| self.children.get_mut(at)) {
@@ -384,7 +384,7 @@ fn make_control_network(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// A server: its namespace, its uplink and its tenants.
+/// Makes a server: its namespace, its uplink and its tenants.
 fn make_server(plan: &Plan, server: &Server, fabric: &Namespace) -> io::Result<()> {
     let inside = Namespace::create(&server.namespace)?;
     let features = [Feature::TxChecksum, Feature::Tso, Feature::Gso, Feature::Gro];
@@ -419,7 +419,7 @@ fn make_server(plan: &Plan, server: &Server, fabric: &Namespace) -> io::Result<(
         let veth = Veth { switch: &inside, switch_device, tenant: &namespace, tenant_device: tenant.device };
         let prefix = match tenant.lossy {
             true => {
-                // No sender waits there: frames that the switch does not fetch in time are lost.
+                // No sender waits at this device: frames that the switch does not fetch in time are lost.
                 veth.create_plain(tenant.mac.0, true)?;
                 inside.enter(|| Links::open()?.set_mtu(switch_device, plan.tenant_mtu))??;
                 namespace.enter(|| Links::open()?.set_mtu(tenant.device, plan.tenant_mtu))??;
@@ -439,5 +439,5 @@ fn make_server(plan: &Plan, server: &Server, fabric: &Namespace) -> io::Result<(
     Ok(())
 }
 
-/// A tenant's end of its link.
+/// The network device at a tenant's end of its link.
 pub(super) const TENANT_DEVICE: &str = "eth0";

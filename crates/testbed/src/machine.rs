@@ -1,20 +1,20 @@
-//! What this machine's processors do, whoever has them.
+//! The use of this machine's processors by all programs.
 
 use std::io;
 
-/// Ticks of all processors since the machine began.
+/// Ticks of all processors since the machine booted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticks {
-    /// Of this machine's own programs, and of its system.
+    /// Ticks used by this machine's programs and its kernel.
     pub busy: u64,
-    /// Of nobody.
+    /// Idle ticks.
     pub idle: u64,
-    /// All, with what other machines took of them.
+    /// All ticks, including those that other machines took.
     pub all: u64,
 }
 
 impl Ticks {
-    /// Until now.
+    /// The ticks until now.
     pub fn now() -> io::Result<Ticks> {
         let text = std::fs::read_to_string("/proc/stat")?;
         Ticks::parse(&text).ok_or_else(|| {
@@ -22,7 +22,7 @@ impl Ticks {
         })
     }
 
-    /// Of the first line of `/proc/stat`; what guests took is in its first field.
+    /// The ticks in the first line of `/proc/stat`; its first field includes the time of guests.
     fn parse(text: &str) -> Option<Ticks> {
         let fields = text.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<u64> = fields.split_whitespace().map_while(|field| field.parse().ok()).collect();
@@ -31,7 +31,7 @@ impl Ticks {
         Some(Ticks { busy, idle, all: busy + idle + stolen })
     }
 
-    /// Part of the time since then that nobody used.
+    /// The idle share of the time since `before`.
     pub fn idle_since(self, before: Ticks) -> f64 {
         self.idle.saturating_sub(before.idle) as f64 / self.all.saturating_sub(before.all).max(1) as f64
     }

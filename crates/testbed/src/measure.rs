@@ -1,4 +1,4 @@
-//! A scenario's applications on a testbed, one variant after the other, and the same simulated.
+//! Measures a scenario's applications on a testbed, one variant after the other, and simulates the same scenario.
 
 use super::live::{Live, Progress};
 use super::{Origin, Plan, bridge, flows, pa, stack};
@@ -13,16 +13,16 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::AtomicBool;
 
-/// The share of a fabric's events that may be later than the time of a frame: where more are, links are no longer as fast as they are said
-/// to be, and what is measured is how fast the machine is.
+/// The largest share of a fabric's events that may be later than the time of a frame. Above this share, links are
+/// slower than configured, and the measurement shows the speed of the machine.
 pub const LATE_MOST: f64 = 0.05;
 
-/// What a fabric says when it ends.
+/// The figures that a fabric prints when it ends.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FabricFigures {
-    /// Frames that came in.
+    /// Frames received from servers.
     pub received: u64,
-    /// Frames that went out.
+    /// Frames delivered to servers.
     pub delivered: u64,
     /// Frames dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
@@ -34,21 +34,21 @@ pub struct FabricFigures {
     pub storms: u64,
     /// The longest that a server still sent after a pause, in microseconds.
     pub longest_response_us: f64,
-    /// By how much events were executed after they were due, in microseconds: half of them by no more, and 99 %.
+    /// Median lateness of events, in microseconds.
     pub late_p50_us: f64,
-    /// 99 % of them.
+    /// 99th percentile of the lateness of events, in microseconds.
     pub late_p99_us: f64,
     /// The share of events that were later than the time of a frame.
     pub late_share: f64,
 }
 
 impl FabricFigures {
-    /// Whether more than [`LATE_MOST`] of its events were late.
+    /// Whether more than [`LATE_MOST`] of the fabric's events were late.
     pub fn is_late(&self) -> bool {
         self.late_share > LATE_MOST
     }
 
-    /// Of a fabric that has stopped.
+    /// The figures of a fabric that has stopped.
     pub fn of(report: &Report) -> FabricFigures {
         let us = |d: sluicenet_proto::time::Duration| d.0 as f64 / 1e6;
         let by_reason = DropReason::ALL.iter().map(|&r| (r.name().to_owned(), report.drops.frames(r)));
@@ -77,102 +77,102 @@ pub struct Lost {
     pub physical_network: u64,
     /// In the kernel, between a tenant's application and its switch.
     pub edges: u64,
-    /// The same, by the ports' counters.
+    /// Frames lost in the kernel at these edges, by the ports' counters.
     pub edges_by_place: BTreeMap<String, u64>,
-    /// Of what lossy vNICs send, for want of room anywhere, and in the kernel at them.
+    /// Frames of lossy vNICs lost for want of room anywhere, and in the kernel at these vNICs.
     pub lossy_vnics: u64,
-    /// Between machines that may not talk to each other.
+    /// Frames between machines that may not talk to each other.
     pub denied: u64,
-    /// All that was dropped for any other reason, such as frames for nobody.
+    /// Frames dropped for any other reason, such as an unknown destination.
     pub otherwise: u64,
-    /// What switches and fabric dropped, by who and why.
+    /// Frames dropped by switches and fabric, by place and reason.
     pub by_reason: BTreeMap<String, u64>,
 }
 
-/// The same scenario simulated.
+/// The results of the simulation of the same scenario.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Simulated {
-    /// Mean completion time.
+    /// Mean completion time of queries.
     pub mean_ms: Option<f64>,
-    /// Median.
+    /// Median completion time of queries.
     pub median_ms: Option<f64>,
     /// Timeouts.
     pub timeouts: u64,
     /// Frames lost for want of room in the virtual network.
     pub lost_virtual: u64,
-    /// And in the physical one.
+    /// Frames lost for want of room in the physical network.
     pub lost_physical: u64,
 }
 
-/// What one variant came to.
+/// The results of one variant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
-    /// What it was: the settings of the sweep.
+    /// The variant's name: the settings of the sweep.
     pub variant: String,
-    /// What machines send by, and what is below that, as "TCPlight + zFabric".
+    /// The machines' transport and the network below it, as "TCPlight + zFabric".
     pub stack: String,
     /// LL, LZ, ZL or ZZ.
     pub flow_control: String,
-    /// Between real sockets.
+    /// Queries and flows between real sockets.
     pub figures: pa::Figures,
     /// Where frames were lost.
     pub lost: Lost,
     /// Times a machine was held back by its virtual switch.
     pub held_back: u64,
-    /// The fabric.
+    /// The fabric's figures.
     pub fabric: FabricFigures,
-    /// Whether so much was late ([`LATE_MOST`]) that these are the machine's figures and not the network's.
+    /// Whether so many events were late ([`LATE_MOST`]) that the figures show the machine and not the network.
     pub limited_by_machine: bool,
-    /// The same simulated, if that was asked for.
+    /// The simulation's results, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Simulated>,
 }
 
-/// What one variant of flows without an end came to.
+/// The results of one variant of flows without an end.
 #[derive(Clone, Debug, Serialize)]
 pub struct FlowsCell {
-    /// What it was: the settings of the sweep.
+    /// The variant's name: the settings of the sweep.
     pub variant: String,
-    /// What machines send by, and what is below that, as "TCPlight + zFabric".
+    /// The machines' transport and the network below it, as "TCPlight + zFabric".
     pub stack: String,
     /// LL, LZ, ZL or ZZ.
     pub flow_control: String,
     /// Whether frames between machines need credits.
     pub credits: bool,
-    /// How fast each was, after the warm-up.
+    /// The rate of each stream after the warm-up.
     pub streams: Streams,
-    /// How long was measured.
+    /// Length of the measurement in seconds.
     pub measured_s: f64,
-    /// Datagrams sent and received in the whole run; the rest was lost, or on its way when it ended.
+    /// Datagrams sent and received in the whole run. The others were lost, or in flight at the end of the run.
     pub datagrams: [u64; 2],
     /// Where frames were lost.
     pub lost: Lost,
-    /// The most frames that a machine's receive queue held, where there are credits.
+    /// The most frames that a machine's receive queue held, if there are credits.
     pub received_max_frames: Option<u64>,
-    /// The fabric.
+    /// The fabric's figures.
     pub fabric: FabricFigures,
-    /// Whether so much was late ([`LATE_MOST`]) that these are the machine's figures and not the network's.
+    /// Whether so many events were late ([`LATE_MOST`]) that the figures show the machine and not the network.
     pub limited_by_machine: bool,
-    /// The same simulated, if that was asked for.
+    /// The simulation's results, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Streams>,
 }
 
 impl Cell {
-    /// What tells it from others.
+    /// The name that tells this cell from others.
     pub fn name(&self) -> &str {
         if self.variant.is_empty() { &self.flow_control } else { &self.variant }
     }
 }
 
 impl FlowsCell {
-    /// What tells it from others.
+    /// The name that tells this cell from others.
     pub fn name(&self) -> &str {
         if self.variant.is_empty() { &self.flow_control } else { &self.variant }
     }
 }
 
-/// Builds a testbed, has its applications `run`, counts, removes it.
+/// Builds a testbed, has its applications `run`, counts losses, and removes the testbed.
 fn in_testbed<T>(
     plan: &Plan,
     origin: &Origin,
@@ -182,7 +182,7 @@ fn in_testbed<T>(
     let mut live = Live::up(plan, origin, progress)?;
     let counters = live.made().and_then(|made| Ok(bridge::Counters::open(&made)?));
     let outcome = run(&live);
-    // Before anything ends: what is on its way then is lost.
+    // Read the counters before any program ends: frames in flight at the end are lost.
     let statuses = live.statuses();
     let of_bridges = counters.and_then(|mut c| Ok(c.read()?));
     let fabric = live.end("fabric");
@@ -191,7 +191,7 @@ fn in_testbed<T>(
     let fabric: FabricFigures = serde_json::from_str(&fabric).map_err(io::Error::other)?;
     let mut lost = Lost::of(&statuses, &fabric);
     lost.add_bridges(of_bridges?);
-    // A stream that ends does so because of what is missing in it.
+    // The error of a stream that ended early names the dropped frames: a missing frame ends a stream.
     let (outcome, of_guests) = outcome.map_err(|e| {
         let by_reason: Vec<String> =
             lost.by_reason.iter().map(|(reason, frames)| format!("{frames} {reason}")).collect();
@@ -205,10 +205,10 @@ fn name_of(flow_control: FlowControl) -> String {
     format!("{flow_control:?}").to_uppercase()
 }
 
-/// Runs one variant of a scenario of queries; `origin` is where it comes from.
+/// Runs one variant of a scenario of queries; `origin` is the source of the scenario.
 ///
 /// # Errors
-/// What the system refused; the testbed is down again.
+/// A request that the system refused; the testbed is down again.
 pub fn measure(plan: &Plan, label: &str, origin: &Origin, simulate: bool, progress: Progress<'_>) -> io::Result<Cell> {
     let stop = progress.stop;
     let (outcome, statuses, fabric, lost) = in_testbed(plan, origin, progress, |live| match plan.has_guests() {
@@ -267,13 +267,13 @@ pub fn measure_flows(
 }
 
 impl Lost {
-    /// What guests' kernels threw away between their applications and their devices.
+    /// Adds the frames that guests' kernels dropped between their applications and their devices.
     pub(super) fn add_guests(&mut self, places: BTreeMap<String, u64>) {
         self.edges = places.values().fold(self.edges, |sum, n| sum.saturating_add(*n));
         self.edges_by_place.extend(places);
     }
 
-    /// What was lost since `before`.
+    /// The frames lost since `before`.
     pub(super) fn since(mut self, before: &Lost) -> Lost {
         let minus = |now: &mut BTreeMap<String, u64>, before: &BTreeMap<String, u64>| {
             now.iter_mut().for_each(|(name, n)| *n = n.saturating_sub(before.get(name).copied().unwrap_or(0)));
@@ -292,12 +292,13 @@ impl Lost {
         }
     }
 
-    /// All that was lost where none may be in ZZ.
+    /// All losses in places where ZZ loses no frame.
     pub fn total(&self) -> u64 {
         self.virtual_network + self.physical_network + self.edges
     }
 
-    /// What the kernel threw away at bridges: between tenants it is the virtual network's loss, at uplinks the physical one's.
+    /// Adds the frames that the kernel dropped at bridges: those between tenants to the virtual network's losses, those
+    /// at uplinks to the physical network's.
     pub(super) fn add_bridges(&mut self, losses: bridge::Losses) {
         let t = losses.tenants;
         let places = [("qdisc", t.qdisc), ("tenant_device", t.tenant_device), ("switch_device", t.switch_device)];
@@ -312,12 +313,14 @@ impl Lost {
     }
 }
 
-/// Drops between a device and the stack, and at full sockets: of all that is in a namespace, whichever device it came by.
+/// Drops between a device and the stack, and at full sockets. The kernel counts them for a whole namespace, not for
+/// each device.
 const SOFTNET: &str = "edge_softnet";
 const SOCKETS: &str = "edge_sockets";
 const DENIED: &str = DropReason::Denied.name();
 
-/// For want of room in classes that nothing waits in: where machines have two vNICs only the second ones are in any.
+/// Drops for want of room in lossy classes. Where machines have two vNICs, only frames of the second vNICs are in such
+/// classes.
 const LOSSY_ONLY: [DropReason; 5] = [
     DropReason::VswitchVm,
     DropReason::VswitchUplink,
@@ -327,11 +330,11 @@ const LOSSY_ONLY: [DropReason; 5] = [
 ];
 
 impl Lost {
-    /// What switches and a fabric have counted since they began.
+    /// The losses that switches and a fabric have counted since they began.
     pub(super) fn of(statuses: &[Status], fabric: &FabricFigures) -> Lost {
         let is_congestion = |name: &str| DropReason::ALL.iter().any(|r| r.name() == name && r.is_congestion());
         let mut lost = Lost::default();
-        // Only lossy vNICs have such ports. What they lose is said apart.
+        // Only lossy vNICs have packet ports. Their losses are reported apart.
         let is_lossy = |port: &PortStatus| port.kind == "packet";
         let two_vnics = statuses.iter().flat_map(|s| &s.ports).any(is_lossy);
         let only_lossy = |name: &str| two_vnics && LOSSY_ONLY.iter().any(|r| r.name() == name);
@@ -355,7 +358,7 @@ impl Lost {
                 *place += frames;
             }
             for (name, frames) in &port.refused {
-                // What came over the fabric and had no room is lost behind it.
+                // Frames that the switch refused from the uplink for want of room are losses of the physical network.
                 let place = match name.as_str() {
                     DENIED => &mut lost.denied,
                     name if only_lossy(name) => &mut lost.lossy_vnics,
@@ -367,7 +370,7 @@ impl Lost {
             for (name, frames) in &port.counters {
                 if name.starts_with("edge_") && !is_lossy(port) {
                     let known = lost.edges_by_place.entry(name.clone()).or_default();
-                    // The kernel counts this one for the whole machine, and every port shows the same.
+                    // The kernel counts softnet drops for the whole machine, and every port shows the same number.
                     *known = if name == SOFTNET { (*known).max(*frames) } else { *known + frames };
                 }
             }

@@ -1,19 +1,20 @@
-//! Where a variant of a scenario comes from: what programs are told that read it for themselves, on this machine or in a guest.
+//! The origin of a variant of a scenario: the arguments for programs that read the scenario themselves, on this machine
+//! or in a guest.
 
 use sluicenet_scenario::Loaded;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Where guests have scenarios.
+/// The folder of scenarios in guests.
 const GUEST_FOLDER: &str = "/scenario";
 
-/// A variant of a scenario: its file, what is set on top of it, its number, and the files it names.
+/// A variant of a scenario: its file, the settings that override it, its number, and the files that it names.
 #[derive(Clone, Debug)]
 pub struct Origin {
     file: PathBuf,
     source: Arc<[u8]>,
     overrides: Vec<String>,
-    /// None for the scenario as it is without its sweep.
+    /// None for the scenario without its sweep.
     number: Option<usize>,
     inputs: Vec<(PathBuf, Arc<[u8]>)>,
 }
@@ -30,12 +31,12 @@ impl Origin {
         }
     }
 
-    /// What tells a program of this machine.
+    /// The arguments for a program of this machine.
     pub fn words(&self) -> Vec<String> {
         self.words_at(&self.file)
     }
 
-    /// What tells a program in a guest that has the [files](Origin::guest_files).
+    /// The arguments for a program in a guest that has the [files](Origin::guest_files).
     pub fn guest_words(&self) -> Vec<String> {
         self.words_at(&in_guest(&self.file))
     }
@@ -46,11 +47,11 @@ impl Origin {
         [file.display().to_string()].into_iter().chain(overrides).chain(number).collect()
     }
 
-    /// The scenario and the files it names, where a guest looks for them.
+    /// The scenario and the files that it names, with their paths in a guest.
     pub fn guest_files(&self) -> Vec<(PathBuf, Arc<[u8]>)> {
         let folder = self.file.parent().unwrap_or(Path::new("/"));
         let inputs = self.inputs.iter().map(|(path, bytes)| {
-            // What is named from the root on is there; all others are beside the scenario.
+            // Absolute paths stay the same in the guest; relative ones start from the scenario's folder.
             let at = if path.is_absolute() { path.clone() } else { in_guest(&folder.join(path)) };
             (at, bytes.clone())
         });
@@ -58,13 +59,13 @@ impl Origin {
     }
 }
 
-/// Where a file of this machine is in a guest.
+/// The path in a guest for a file of this machine.
 fn in_guest(path: &Path) -> PathBuf {
     let mut at = PathBuf::from(GUEST_FOLDER);
     for part in path.components() {
         match part {
             Component::Normal(name) => at.push(name),
-            // Not above the folder itself.
+            // Stay within the folder.
             Component::ParentDir if at != Path::new(GUEST_FOLDER) => _ = at.pop(),
             _ => {}
         }

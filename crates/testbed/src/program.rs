@@ -6,46 +6,46 @@ use sluicenet_dataplane::leftovers::started;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 
-/// A program of a testbed: what tells it from another one that got its number later.
+/// A program of a testbed. Its start time tells it from a later process with the same id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// What it is called.
+    /// The program's name.
     pub name: String,
-    /// Its process.
+    /// The process id.
     pub pid: i32,
-    /// When it was started, in the kernel's ticks since it booted.
+    /// The start time, in the kernel's ticks since boot.
     started: u64,
 }
 
 impl Program {
-    /// The one that runs as process `pid` now.
+    /// The program that runs as process `pid` now.
     pub fn new(name: &str, pid: i32) -> Program {
         Program { name: name.into(), pid, started: started(pid).unwrap_or_default() }
     }
 
-    /// Whether it has not ended.
+    /// Whether the program is still running.
     pub fn is_running(&self) -> bool {
         started(self.pid) == Some(self.started)
     }
 
-    /// Sends it a signal, if it runs.
+    /// Sends the program a signal, if it runs.
     pub fn signal(&self, signal: Signal) {
         if let (true, Some(pid)) = (self.is_running(), Pid::from_raw(self.pid)) {
-            // It may have ended just now.
+            // The program may have ended just now.
             let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
-    /// Writes down that it is one of the testbed's.
+    /// Adds the program to the testbed's list.
     ///
     /// # Errors
-    /// When the list cannot be written.
+    /// The list cannot be written.
     pub fn record(&self, dir: &TestbedDir) -> io::Result<()> {
         let line = format!("{} {} {}\n", self.name, self.pid, self.started);
         OpenOptions::new().append(true).open(dir.programs())?.write_all(line.as_bytes())
     }
 
-    /// All that were written down.
+    /// All programs in the testbed's list.
     pub fn read_all(dir: &TestbedDir) -> Vec<Program> {
         let text = std::fs::read_to_string(dir.programs()).unwrap_or_default();
         let program = |line: &str| {

@@ -5,9 +5,9 @@ use sluicenet_proto::units::Rate;
 use sluicenet_scenario::{DURATION_MAX, Link, Scenario, Shape, Workload};
 use std::sync::Arc;
 
-/// The scenario with every link's rate divided by `testbed.slowdown`, and delays of the network and times of its workloads
-/// multiplied by it: the same bytes in flight, the same load. Buffers stay, and so do TCP's timers, which in a testbed are
-/// the kernel's. What comes back has a slowdown of 1.
+/// Divides every link's rate by `testbed.slowdown`, and multiplies delays of the network and times of workloads by it:
+/// the bytes in flight and the load stay the same. Buffers stay, and so do TCP's timers, which in a testbed are the
+/// kernel's. The result has a slowdown of 1.
 pub fn slowed(scenario: &Scenario) -> Scenario {
     let by = scenario.testbed.slowdown;
     let mut s = scenario.clone();
@@ -26,7 +26,7 @@ pub fn slowed(scenario: &Scenario) -> Scenario {
             link.delay = longer(link.delay);
         }
     }
-    // A program that takes nothing for ever is none that is slow.
+    // A rate of zero would mean a program that never reads, not a slow one.
     s.vswitch.slow.iter_mut().for_each(|slow| slow.rate = Rate((slow.rate.as_bps() / by).max(1)));
     s.vswitch.vm_rate = Rate((s.vswitch.vm_rate.as_bps() / by).max(1));
     let times = [&mut s.switch.delay, &mut s.adapter.delay, &mut s.pfc.response, &mut s.general.warmup];
@@ -40,7 +40,7 @@ pub fn slowed(scenario: &Scenario) -> Scenario {
             Workload::Background(w) => w.inter_arrival = w.inter_arrival.times(by),
             Workload::Permutation(w) => w.rate = w.rate.map(|rate| Rate((rate.as_bps() / by).max(1))),
             Workload::Flow(w) => w.rate = w.rate.map(|rate| Rate((rate.as_bps() / by).max(1))),
-            // Their times are those of files and phases; a plan refuses them.
+            // The times of other workloads are in files and phases; a plan refuses these workloads.
             _ => {}
         }
     }

@@ -1,12 +1,13 @@
-//! What a testbed's machines have of the scenario's stacks: simulated ones are what it says, the kernel's are themselves.
+//! The settings of a scenario's stacks that apply to a testbed. Simulated stacks follow all of them, the kernel's only
+//! some.
 
 use sluicenet_scenario::setting::Settings;
 use sluicenet_scenario::{Scenario, Tcp, Transport, Warning, Workload};
 use std::collections::BTreeSet;
 
-/// Keys of `[tcp]` that a connection of the kernel takes, or that say nothing of it.
+/// Keys of `[tcp]` that apply to a kernel connection, or that do not concern it.
 const TAKEN: [&str; 3] = ["congestion", "nagle", "max_buffer"];
-/// Those of the other sections that are of simulated stacks alone.
+/// Keys of other sections that apply only to simulated stacks.
 const SIMULATED: [(Transport, &str); 5] = [
     (Transport::Udp, "udp.buffer"),
     (Transport::Udp, "udp.tx_delay"),
@@ -15,8 +16,8 @@ const SIMULATED: [(Transport, &str); 5] = [
     (Transport::TcpLight, "tcplight.rx_delay"),
 ];
 
-/// Send and receive buffer of a connection of the kernel, in bytes: the most that simulated ones grow to, where the scenario says it; the kernel's
-/// own where not.
+/// The size of a kernel connection's send and receive buffers, in bytes: the largest size of simulated ones, if the
+/// scenario gives it; by default the kernel's own.
 pub(super) fn kernel_buffer(scenario: &Scenario) -> Option<u32> {
     let tcp = &scenario.tcp;
     let given = |key: &str| scenario.locations.line_of(key).is_some();
@@ -25,11 +26,11 @@ pub(super) fn kernel_buffer(scenario: &Scenario) -> Option<u32> {
         true if given("tcp.max_buffer") => tcp.max_buffer,
         _ => return None,
     };
-    // Sections allow no more than 1 GiB.
+    // No section allows more than 1 GiB.
     Some(bytes.as_bytes() as u32)
 }
 
-/// What the scenario says of its machines' stacks that real ones are not.
+/// Warnings about settings of the scenario's stacks that real stacks ignore.
 pub(super) fn not_taken(scenario: &Scenario) -> Vec<Warning> {
     let transports: BTreeSet<&str> = transports(scenario).iter().map(|t| t.name()).collect();
     let uses = |transport: Transport| transports.contains(transport.name());
@@ -49,7 +50,7 @@ pub(super) fn not_taken(scenario: &Scenario) -> Vec<Warning> {
     .collect()
 }
 
-/// What the machines' programs send by, and what their hypervisors put below it, as results name it: "TCPlight + zFabric".
+/// The machines' transports and the network below them, as results name them: "TCPlight + zFabric".
 pub fn stack(scenario: &Scenario) -> String {
     use sluicenet_scenario::FlowControl::*;
     let names: BTreeSet<&str> = transports(scenario).iter().map(|t| shown(*t)).collect();
@@ -84,7 +85,7 @@ fn transports(scenario: &Scenario) -> Vec<Transport> {
         Workload::Background(w) => Some(w.transport),
         Workload::Permutation(w) => Some(w.transport),
         Workload::Flow(w) => Some(w.transport),
-        // No testbed runs these.
+        // No testbed runs the other workloads.
         _ => None,
     };
     scenario.workloads.iter().filter_map(of).collect()
@@ -113,7 +114,7 @@ mod tests {
             said(&format!("{tcp}{FLOW}hypervisor = \"tcp\"\n")),
             [format!("{alone}; the servers' tunnels take it")]
         );
-        // Of machines that have no TCP, `[tcp]` is the tunnels' alone.
+        // If machines have no TCP, only the tunnels use `[tcp]`.
         let light = FLOW.replace("dst = 1\n", "dst = 1\ntransport = \"tcplight\"\n");
         assert!(said(&format!("{tcp}{light}hypervisor = \"pfc\"\n")).is_empty());
         let delay = "[tcplight]\ntx_delay = \"1 us\"\nbuffer = \"1 MB\"\n";

@@ -1,5 +1,5 @@
-//! Captures the frames at a port, as pcapng over the control connection. The switch writes on a thread of its own; the client
-//! stores the frames with its own rights.
+//! Captures the frames at a port, as pcapng over the control connection. A separate thread of the switch writes the
+//! capture; the client stores the frames with its own rights.
 
 use super::control::{Answer, Request};
 use super::daemon::Daemon;
@@ -17,10 +17,10 @@ use tracing::info;
 /// How often each end checks whether the capture is over.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// The longest block that a switch writes: a frame of 128 KiB and what stands around it.
+/// The longest block that a switch writes: a frame of 128 KiB and the block's own fields.
 const BLOCK_BYTES_MAX: usize = 1 << 18;
 
-/// Enhanced Packet Block and Interface Statistics Block, and the option of the latter that says what is missing.
+/// Enhanced Packet Block and Interface Statistics Block, and the latter's option with the number of missing frames.
 const PACKET_BLOCK: u32 = 6;
 const STATISTICS_BLOCK: u32 = 5;
 const ISB_IFDROP: u16 = 5;
@@ -130,7 +130,7 @@ fn is_shut(stream: &UnixStream) -> bool {
 pub struct Summary {
     /// Frames written.
     pub captured: u64,
-    /// Frames that are missing because they came faster than they could be written; unknown if the switch ended.
+    /// Frames that are missing because they arrived faster than the capture could write; unknown if the switch ended.
     pub lost: Option<u64>,
 }
 
@@ -141,17 +141,17 @@ pub struct Wanted {
     pub port: String,
     /// Bytes kept of each frame.
     pub snaplen: Option<u32>,
-    /// Frames after which it ends.
+    /// Frames after which the capture ends.
     pub count: Option<u64>,
-    /// Time after which it ends.
+    /// Time after which the capture ends.
     pub time: Option<Duration>,
 }
 
 /// Captures the frames at a port of the switch at `path` until `is_over`, and writes them to `out` at once.
 ///
 /// # Errors
-/// No switch answers there, the port cannot be captured, or `out` cannot be written; a closed pipe ([`ErrorKind::BrokenPipe`])
-/// is no error.
+/// No switch answers at `path`, the port cannot be captured, or `out` cannot be written. A closed pipe
+/// ([`ErrorKind::BrokenPipe`]) is no error.
 pub fn record(path: &Path, wanted: &Wanted, out: &mut impl Write, is_over: impl Fn() -> bool) -> io::Result<Summary> {
     let stream = UnixStream::connect(path)
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}: no switch runs there", path.display())))?;

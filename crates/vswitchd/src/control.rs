@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Bytes of a request.
+/// The most bytes of a request.
 const REQUEST_BYTES_MAX: u64 = 1 << 16;
-/// Bytes of an answer.
+/// The most bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// Connections served at once.
+/// The most connections served at once.
 const CONNECTIONS_MAX: usize = 128;
 /// How long a request may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,29 +38,29 @@ pub enum Request {
     Show,
     /// Adds a port, described as in the file.
     AddPort {
-        /// Its name.
+        /// The port's name.
         name: String,
         /// `key=value`, as in the file.
         settings: Vec<String>,
     },
     /// Removes a port.
     DelPort {
-        /// Its name.
+        /// The port's name.
         name: String,
     },
     /// Attaches to a port in shared memory and returns its descriptors; the port belongs to the caller while the connection
     /// lasts.
     Attach {
-        /// Its name.
+        /// The port's name.
         name: String,
     },
     /// Captures the frames at a port, as pcapng after the answer, until the caller shuts its end of the connection.
     Capture {
-        /// Its name.
+        /// The port's name.
         port: String,
         /// Bytes kept of each frame; default all.
         snaplen: Option<u32>,
-        /// Frames after which it ends; default no limit.
+        /// Frames after which the capture ends; default no limit.
         count: Option<u64>,
     },
     /// Reloads the file.
@@ -81,14 +81,14 @@ pub enum Answer {
     Error(String),
 }
 
-/// The socket of a switch, which is removed with this value.
+/// The control socket of a switch; its file is removed when dropped.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
     path: PathBuf,
-    /// Identifies the file: another switch may have created another one at its path meanwhile.
+    /// Identifies the socket's file: meanwhile another switch may have created another file at the path.
     file: (u64, u64),
-    /// The user that created it; the switch may become another user.
+    /// The user that created the socket; the switch may become another user.
     owner: rustix::process::Uid,
 }
 
@@ -112,7 +112,7 @@ impl Socket {
             }
             Err(_) => {}
         }
-        // No other user may connect, from the beginning.
+        // From the beginning, no other user may connect.
         let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(path);
         rustix::process::umask(mask);
@@ -131,7 +131,7 @@ impl Socket {
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
                 Err(_) if daemon.is_stopping() => break,
                 Err(e) => {
-                    // Perhaps there are no more descriptors; some may be closed soon.
+                    // Descriptors may have run out; some may be closed soon.
                     daemon.log.count("control socket", &e.to_string());
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
@@ -161,7 +161,7 @@ impl Socket {
         Ok(())
     }
 
-    /// A copy of the listening descriptor, with which the wait for connections can be ended.
+    /// A copy of the listening descriptor, used to end the wait for connections.
     pub(super) fn listener(&self) -> io::Result<OwnedFd> {
         Ok(self.listener.try_clone()?.into())
     }
@@ -278,7 +278,7 @@ pub fn ask(path: &Path, request: &Request) -> io::Result<Answer> {
     serde_json::from_str(&answer).map_err(|e| context(io::Error::new(ErrorKind::InvalidData, e)))
 }
 
-/// A connection with a request.
+/// Connects to a switch and sends a request.
 fn ask_at(path: &Path, request: &Request) -> io::Result<UnixStream> {
     let context = |e: io::Error| {
         let hint = match e.kind() {

@@ -1,4 +1,4 @@
-//! The overlay's controller as a program: its file names the servers that may ask it, and its address.
+//! The overlay's controller as a program. Its file has its address and the servers that may use it.
 
 use super::config::checks::{Address, Socket, Word};
 use super::config::{key_of, text_of};

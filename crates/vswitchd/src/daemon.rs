@@ -1,4 +1,4 @@
-//! A switch as a process: its engine has a thread of its own, and requests are handled on others.
+//! A switch as a process: its engine has its own thread, and other threads handle requests.
 
 mod absent;
 mod start;
@@ -25,15 +25,15 @@ use tracing::{info, warn};
 /// The number of the port to other servers.
 const UPLINK: usize = 0;
 
-/// A port of the file, and its state.
+/// A port of the switch, and its state.
 #[derive(Debug)]
 struct Running {
     config: PortConfig,
-    /// Distinguishes it from earlier ports of its name.
+    /// Distinguishes the port from earlier ports of the same name.
     id: u64,
-    /// Whether a program is attached to its memory.
+    /// Whether a program is attached to the port's memory.
     attached: bool,
-    /// Why it is absent: it could not be opened, or broke.
+    /// The reason if the port is absent: it could not be opened, or broke.
     absent: Option<Absent>,
 }
 
@@ -72,7 +72,7 @@ type Plug = Box<dyn FnOnce(&mut Engine, usize) -> Result<(), PlugError> + Send>;
 pub struct Attached<'a> {
     daemon: &'a Daemon,
     name: String,
-    /// The port's id, which a later port of its name does not have.
+    /// The port's id, which differs from that of a later port of the same name.
     id: u64,
     access: shm::Access,
     mac: Option<[u8; 6]>,
@@ -81,22 +81,22 @@ pub struct Attached<'a> {
 }
 
 impl Attached<'_> {
-    /// The address of its endpoint in the file.
+    /// The MAC address of the port's endpoint in the file.
     pub fn mac(&self) -> Option<[u8; 6]> {
         self.mac
     }
 
-    /// The only IPv4 address it may send from.
+    /// The only IPv4 address from which the port may send.
     pub fn ip(&self) -> Option<Ipv4Addr> {
         self.ip
     }
 
-    /// Bytes of the largest IP packet that reaches other servers.
+    /// The size of the largest IP packet that reaches other servers, in bytes.
     pub fn mtu(&self) -> Option<u32> {
         self.mtu
     }
 
-    /// Memory, kick, wake.
+    /// The descriptors of memory, kick and wake.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
         [self.access.memory.as_fd(), self.access.kick.as_fd(), self.access.wake.as_fd()]
     }
@@ -118,15 +118,15 @@ impl Daemon {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it was asked to stop.
+    /// Whether the switch was asked to stop.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Asks it to stop.
+    /// Asks the switch to stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-        // Ends the wait for the next connection; a connection to ourselves could need a right that was given up.
+        // Ends the wait for the next connection. Connecting to our own socket could need a privilege that was given up.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 
@@ -262,7 +262,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Removes a port from the engine, if it is there; waits until it is removed.
+    /// Removes a port from the engine, if it is there, and waits for the removal.
     fn unplug(&self, name: &str) {
         let owned = name.to_owned();
         let last = self.remote.run(move |engine| {
@@ -280,7 +280,7 @@ impl Daemon {
         }
     }
 
-    /// Starts a capture at a port, of up to `snaplen` bytes of each frame.
+    /// Starts a capture at a port, with up to `snaplen` bytes of each frame.
     ///
     /// # Errors
     /// The port is not in service, or it has a capture already.
@@ -305,10 +305,10 @@ impl Daemon {
         let _ = self.remote.run(|engine| engine.sweep_taps());
     }
 
-    /// Creates a port in shared memory for a program.
+    /// Creates the shared memory of a port for a program.
     ///
     /// # Errors
-    /// There is no port of that name and kind, or a program is attached to it.
+    /// No port of kind shm has this name, or a program is attached to it.
     pub fn attach(&self, name: &str) -> Result<Attached<'_>, String> {
         let mut state = self.state();
         let port = state.ports.iter_mut().find(|p| p.config.name == name).ok_or(format!("there is no port {name}"))?;
@@ -335,12 +335,12 @@ impl Daemon {
         Ok(Attached { daemon: self, name: name.to_owned(), id: port.id, access, mac, ip, mtu })
     }
 
-    /// Reads the file again and applies the differences.
+    /// Reads the switch's file again and applies the differences.
     fn reload(&self) -> Result<String, String> {
         let file = self.state().config.file.clone();
         let mut new = Config::load(&file).map_err(|e| e.to_string())?;
         let old = self.state().config.clone();
-        // The default path depends on the user, who may have changed since the start.
+        // The default path depends on the process's user, who may have changed since the start.
         if new.control == default_control(&new.name) {
             new.control.clone_from(&old.control);
         }
@@ -357,7 +357,7 @@ impl Daemon {
         self.remote
             .run(move |engine| {
                 engine.set_watchdog(vale.action, vale.detection_time, vale.restoration_time);
-                // Before its new endpoints send.
+                // The new policy comes before its new endpoints send.
                 if new_policy {
                     engine.set_policy(policy);
                 }
@@ -391,7 +391,7 @@ impl Daemon {
         self.remote
             .run(move |engine| {
                 engine.change_overlay(&overlay);
-                // Endpoints that were there before their network.
+                // Announce endpoints that existed before their network.
                 let new = |domain| overlay.bound.iter().any(|&(tenant, _)| tenant == domain);
                 ports.iter().filter(|p| new(p.access.domain.unwrap_or(0))).for_each(|p| announce(engine, p, true));
             })
@@ -434,7 +434,7 @@ impl Daemon {
     }
 }
 
-/// Tells the engine the endpoint of a port.
+/// Applies the settings of a port's endpoint to the engine.
 fn settle(engine: &mut Engine, k: usize, config: &PortConfig) -> io::Result<()> {
     engine.forget(k);
     engine.set_access(k, config.access);

@@ -1,5 +1,5 @@
-//! `sluicenet switch`: the lossless switch as a program, for guests, containers and processes. A line belongs here when it knows
-//! the switch's file, its control socket or one of its metrics.
+//! `sluicenet switch`: the lossless switch as a program, for guests, containers and processes. A line belongs here when
+//! it knows the switch's file, its control socket or one of its metrics.
 //!
 //! | module | knows |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `daemon` | start, reload and stop; the ports of the file and those of the engine |
 //! | `opened` | how each kind of port is opened |
 //! | `reload` | the settings that may change at run time |
-//! | `privileges` | the privileges that it drops once its ports are open |
+//! | `privileges` | the privileges that the switch drops once its ports are open |
 //! | `control` | the control socket: one JSON object per line, for the owner only |
 //! | `controller` | the overlay's controller, a program of its own |
 //! | `uplink` | how the link to other servers is opened |

@@ -69,7 +69,7 @@ impl Log {
     }
 }
 
-/// Drops that were logged: by port, direction ("from" or "to" it) and reason; and other counters by port and name.
+/// Logged drops by port, direction ("from" or "to" the port) and reason; other counters by port and name.
 #[derive(Debug, Default)]
 struct Seen {
     drops: BTreeMap<(String, &'static str, String), u64>,
@@ -78,7 +78,7 @@ struct Seen {
     guests: BTreeSet<String>,
 }
 
-/// Counters of ports that are logged when they grow.
+/// Counters of ports that are logged when they increase.
 const SOCKETS_ISOLATED: &str = "sockets_isolated";
 const STORMS: &str = "storms_detected";
 const LATE: &str = "late_frames";
@@ -107,7 +107,7 @@ impl Seen {
         self.guests = guests;
     }
 
-    /// The counters that grew: port, counter, the increase, and the total.
+    /// The counters that increased: port, counter, the increase, and the total.
     fn grown(&mut self, status: &Status) -> Vec<(String, &'static str, u64, u64)> {
         let mut now = BTreeMap::new();
         for port in &status.ports {
@@ -117,7 +117,7 @@ impl Seen {
         let before = std::mem::replace(&mut self.counters, now);
         let new = |(key, total): (&(String, &'static str), &u64)| {
             let before = before.get(key).copied().unwrap_or(0);
-            // As below.
+            // A port with a new endpoint counts from zero.
             let new = if *total >= before { total - before } else { *total };
             (new > 0).then(|| (key.0.clone(), key.1, new, *total))
         };
@@ -170,7 +170,7 @@ pub(super) mod tests {
         assert!(seen.news(&status).is_empty());
         status.ports[1].dropped.insert("watchdog".into(), 7);
         assert_eq!(seen.news(&status), [("b".to_owned(), "to", "watchdog".to_owned(), 2, 7)]);
-        // Somebody new is there.
+        // A new endpoint is attached to the port.
         status.ports[1].dropped.insert("watchdog".into(), 1);
         assert_eq!(seen.news(&status), [("b".to_owned(), "to", "watchdog".to_owned(), 1, 1)]);
     }

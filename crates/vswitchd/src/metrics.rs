@@ -1,5 +1,5 @@
-//! Metrics for Prometheus: its text format 0.0.4 over HTTP. Whoever fetches them, however slowly or often, costs a thread of
-//! a few, a few seconds, and the switch one look at its counters in a while.
+//! Metrics for Prometheus: its text format 0.0.4 over HTTP. Clients, however slow or frequent, use a limited number of
+//! threads for a few seconds. They make the switch read its counters only once in a while.
 
 use super::daemon::Daemon;
 use super::status::{PortStatus, Status};
@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Connections served at once.
+/// The most connections served at once.
 const CONNECTIONS_MAX: usize = 8;
-/// Bytes of a request's head.
+/// The most bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// How long a connection may last.
+/// The longest duration of a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How old an answer may be.
+/// The greatest age of an answer.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Where metrics are fetched.
+/// The HTTP server for metrics.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -27,10 +27,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens.
+    /// Listens at an address.
     ///
     /// # Errors
-    /// When the address cannot be had.
+    /// The address is not available.
     pub fn bind(address: SocketAddr) -> io::Result<Server> {
         let context = |e: io::Error| io::Error::new(e.kind(), format!("metrics at {address}: {e}"));
         let listener = TcpListener::bind(address).map_err(context)?;
@@ -38,12 +38,12 @@ impl Server {
         Ok(Server { listener, address })
     }
 
-    /// Where.
+    /// The server's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves for as long as the process lasts.
+    /// Serves requests until the process ends.
     pub(super) fn serve(&self, daemon: &Arc<Daemon>) {
         let open = Arc::new(AtomicUsize::new(0));
         let last: Arc<Mutex<Last>> = Arc::default();
@@ -65,7 +65,7 @@ impl Server {
             let is_local = self.address.ip().is_loopback();
             std::thread::spawn(move || {
                 let page = || page(&daemon, &last);
-                // Who goes away in the middle is no error of the switch.
+                // A client that disconnects early is no error of the switch.
                 let _ = converse(&stream, is_local, page);
                 open.fetch_sub(1, Ordering::Relaxed);
             });
@@ -73,10 +73,10 @@ impl Server {
     }
 }
 
-/// The last page, and when it was made.
+/// The last page, and its time.
 type Last = Option<(Instant, Arc<str>)>;
 
-/// The metrics, of a moment ago at most.
+/// The page of metrics, at most [`FRESH`] old.
 fn page(daemon: &Daemon, last: &Mutex<Last>) -> Option<Arc<str>> {
     let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((at, text)) = &*last
@@ -112,7 +112,7 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// The request line and the headers.
+/// Reads the request line and the headers.
 fn read_head(stream: &TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     let mut chunk = [0; 1024];
@@ -127,7 +127,7 @@ fn read_head(stream: &TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Status and body.
+/// The HTTP status and body of an answer.
 fn answer(head: &[u8], is_local: bool, page: impl FnOnce() -> Option<Arc<str>>) -> (&'static str, Arc<str>) {
     let text = String::from_utf8_lossy(head);
     let mut lines = text.split("\r\n");
@@ -140,7 +140,7 @@ fn answer(head: &[u8], is_local: bool, page: impl FnOnce() -> Option<Arc<str>>) 
     if !version.is_some_and(|v| v.starts_with("HTTP/1.")) {
         return ("400 Bad Request", "this is no HTTP/1\n".into());
     }
-    // A page of the web that calls itself this machine must not read from it.
+    // A web page whose host name resolves to this machine must not read the metrics.
     if is_local && host.is_some_and(|host| !is_of_this_machine(&host)) {
         return ("403 Forbidden", "not by that name\n".into());
     }
@@ -168,21 +168,21 @@ fn is_of_this_machine(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(is_local)
 }
 
-/// A metric and what it means. `docs/switch.md` has the same list.
+/// A metric and its meaning. `docs/switch.md` has the same list.
 #[derive(Debug)]
 pub struct Metric {
-    /// Its name.
+    /// The metric's name.
     pub name: &'static str,
     /// `counter` or `gauge`.
     pub kind: &'static str,
-    /// Its labels besides `switch`.
+    /// The metric's labels besides `switch`.
     pub labels: &'static str,
-    /// What it is, with its unit.
+    /// The metric's meaning, with its unit.
     pub help: &'static str,
     write: fn(&mut Samples<'_>, &Status),
 }
 
-/// All of them.
+/// All metrics.
 pub static METRICS: &[Metric] = &[
     m("sluicenet_switch_info", "gauge", "version", "1", |s, status| {
         s.add(&[("version", &status.version)], 1);
@@ -373,7 +373,7 @@ impl Samples<'_> {
     }
 }
 
-/// Everything, as Prometheus reads it.
+/// All metrics in the format of Prometheus.
 fn text(status: &Status) -> String {
     let mut text = String::new();
     for metric in METRICS {

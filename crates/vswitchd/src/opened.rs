@@ -14,7 +14,7 @@ use std::io;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a starting switch tries to open a port: a device of an earlier switch needs this time.
+/// How long a starting switch tries to open a port: the kernel needs time to release the device of an earlier switch.
 const OPENS_WITHIN: Duration = Duration::from_secs(2);
 /// The pause before the next attempt.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -24,11 +24,12 @@ const PACKET_BUFFERS: u32 = 4096;
 
 /// An opened port.
 pub(super) enum Opened {
-    /// It is open.
+    /// The port is open.
     Port(Box<dyn Port>),
-    /// It is opened after the privileges are dropped, because it has a thread of its own; and whether the guest has an agent.
+    /// The port is opened after the privileges are dropped, because it has its own thread; also whether the guest has
+    /// an agent.
     Later(vhost::Socket, bool),
-    /// It is created when a program attaches.
+    /// The port is created when a program attaches.
     Attached,
 }
 
@@ -72,7 +73,8 @@ impl Pair<'_> {
 /// The sockets of a valve; `None` for ports of other kinds.
 type Sockets<'a> = Option<(Pair<'a>, Listening)>;
 
-/// The room of a socket can have only one owner: several valves to one namespace would overrun its sockets.
+/// Checks that no other valve leads to the namespace of a port: the free space of sockets has one owner, and several
+/// valves would overrun the sockets.
 fn is_alone<'a>(port: &PortConfig, mut others: impl Iterator<Item = &'a PortConfig>) -> Result<(), String> {
     let tenant = |port: &PortConfig| match &port.kind {
         PortKind::Veth { tenant_netns, .. } => Namespace::open(tenant_netns).map(Some),
@@ -98,10 +100,10 @@ pub(super) fn may_open(kind: &PortKind) -> Option<String> {
     privileges::missing(kind.name(), kind.rights().open, privileges::own())
 }
 
-/// Opens all ports of a starting switch; for each port an error if its endpoint is not ready.
+/// Opens all ports of a starting switch. A port whose endpoint is not ready has an error of its own.
 ///
 /// # Errors
-/// Errors that no endpoint has caused.
+/// Errors that no endpoint causes.
 pub(super) fn open_all(ports: &[PortConfig], vale: &ValeConfig) -> Result<Vec<Result<Opened, String>>, String> {
     for (i, port) in ports.iter().enumerate() {
         if let Some(missing) = may_open(&port.kind) {
@@ -129,7 +131,7 @@ pub(super) fn open_all(ports: &[PortConfig], vale: &ValeConfig) -> Result<Vec<Re
     }))
 }
 
-/// Opens one port of a switch that has, or will have, these others.
+/// Opens one port of a switch with the other `ports`.
 pub(super) fn open_beside(port: &PortConfig, ports: &[PortConfig], vale: &ValeConfig) -> Result<Opened, String> {
     if let Some(missing) = may_open(&port.kind) {
         return Err(missing);

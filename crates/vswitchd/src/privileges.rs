@@ -1,6 +1,6 @@
 //! Privileges: a switch that was started as root drops almost all of them once its ports are open.
-//! On Linux each thread has its own privileges and passes them on to new threads. So they are dropped while there is only one
-//! thread.
+//! On Linux each thread has its own privileges, and new threads inherit them. So the switch drops privileges while it
+//! has only one thread.
 
 use nix::unistd::User;
 use rustix::process::{Gid, Uid};
@@ -10,9 +10,9 @@ use std::io;
 /// The capabilities that a kind of port needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// To open it.
+    /// The capabilities to open the port.
     pub open: CapabilitySet,
-    /// As long as it is open.
+    /// The capabilities that the open port needs.
     pub run: CapabilitySet,
 }
 
@@ -21,18 +21,18 @@ pub const TO_OPEN: CapabilitySet =
     CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW).union(CapabilitySet::SYS_ADMIN);
 
 impl Rights {
-    /// None.
+    /// No capabilities.
     pub const NONE: Rights = Rights { open: CapabilitySet::empty(), run: CapabilitySet::empty() };
 }
 
-/// The remaining privileges.
+/// The remaining privileges of the switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// The user of the switch now.
+    /// The user id.
     pub uid: u32,
-    /// Its group.
+    /// The group id.
     pub gid: u32,
-    /// Its capabilities.
+    /// The capabilities, by name.
     pub capabilities: String,
 }
 
@@ -69,7 +69,7 @@ impl Becomes {
 /// # Errors
 /// The system refuses.
 pub fn drop_all_but(keep: CapabilitySet, becomes: Option<&Becomes>) -> io::Result<Left> {
-    // A joined thread disappears a moment later.
+    // A joined thread disappears from this list a moment later.
     let threads = || std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while threads() > 1 && std::time::Instant::now() < until {
@@ -88,7 +88,7 @@ pub fn drop_all_but(keep: CapabilitySet, becomes: Option<&Becomes>) -> io::Resul
     }
     if let Some(Becomes { name, uid, gid }) = becomes {
         let context = |e: rustix::io::Errno| io::Error::other(format!("`user`: cannot become {name}: {e}"));
-        // A change from root to another user drops all capabilities, unless this is set.
+        // Without this, a change from root to another user drops all capabilities.
         own::set_keep_capabilities(true)?;
         own::set_thread_groups(&[]).map_err(context)?;
         own::set_thread_res_gid(*gid, *gid, *gid).map_err(context)?;

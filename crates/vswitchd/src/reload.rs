@@ -69,7 +69,7 @@ fn networks_change(old: &OverlayConfig, new: &OverlayConfig) -> Result<OverlayCh
         ("[zbridge]", new.zbridge == old.zbridge),
         ("[tcp_tunnel]", new.tcp_tunnel == old.tcp_tunnel),
     ])?;
-    // Its endpoints are announced under its number, and frames for them are on their way.
+    // A network's endpoints are announced under its number, and frames for them are in flight.
     if let Some((tenant, vni)) = old.networks.iter().find(|network| !new.networks.contains(network)) {
         return Err(refused(&format!("[[network]] {vni} of tenant {tenant}")));
     }

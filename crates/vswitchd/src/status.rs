@@ -7,47 +7,47 @@ use sluicenet_node::vale::Counters;
 use sluicenet_proto::loss::{DropReason, Drops};
 use std::collections::BTreeMap;
 
-/// A switch, as JSON and on the screen.
+/// The status of a switch, as JSON and on the screen.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
-    /// Its name.
+    /// The switch's name.
     pub name: String,
     /// The version of the program.
     pub version: String,
-    /// Its process number.
+    /// The process id of the switch.
     pub pid: u32,
-    /// Seconds since it started.
+    /// Seconds since the start of the switch.
     pub uptime_s: f64,
-    /// Frames each queue holds.
+    /// The most frames of each queue.
     pub slots: u32,
-    /// Priorities whose frames wait.
+    /// Lossless priorities.
     pub lossless: Vec<u8>,
-    /// Times it went to sleep because there was nothing to do.
+    /// Times the switch went to sleep because it had no work.
     pub sleeps: u64,
     /// The account of all frames.
     pub ledger: Ledger,
-    /// Its ports.
+    /// The ports.
     pub ports: Vec<PortStatus>,
     /// The counters of removed ports; with those of all other ports they add up to the ledger.
     #[serde(default)]
     pub gone: Gone,
 }
 
-/// The counters of ports that were removed or have no endpoint any more.
+/// The counters of ports that were removed, or that have no endpoint any more.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Gone {
-    /// Frames accepted from them.
+    /// Frames accepted from these ports.
     pub accepted: u64,
-    /// Frames delivered to them.
+    /// Frames delivered to these ports.
     pub delivered: u64,
-    /// Frames from them that were refused on arrival, by reason.
+    /// Frames from these ports that were refused on arrival, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// Frames for them that were dropped, by reason.
+    /// Frames for these ports that were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
 }
 
 impl Status {
-    /// Frames dropped at all ports ever, by direction (from them "in", for them "out") and reason.
+    /// Frames dropped at all ports so far, by direction ("in" from ports, "out" to ports) and reason.
     pub fn drops(&self) -> BTreeMap<(&'static str, &str), u64> {
         let ports = self.ports.iter().map(|p| (&p.refused, &p.dropped));
         let mut all = BTreeMap::new();
@@ -62,7 +62,7 @@ impl Status {
     }
 }
 
-/// accepted = delivered + dropped + queued, at one moment.
+/// The account of frames at one moment: accepted = delivered + dropped + queued.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Ledger {
     /// Frames accepted; a flooded frame counts once for each port.
@@ -75,82 +75,82 @@ pub struct Ledger {
     pub queued: u64,
 }
 
-/// A port.
+/// The status of a port.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PortStatus {
-    /// Its name.
+    /// The port's name.
     pub name: String,
-    /// Its kind.
+    /// The port's kind.
     pub kind: String,
-    /// Its number, while it is in service.
+    /// The port's number, while it is in service.
     pub number: Option<usize>,
-    /// Why it is absent, if it should be in service.
+    /// The reason for absence, if the port should be in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<Absent>,
-    /// The address of its endpoint, if configured.
+    /// The MAC address of the port's endpoint, if configured.
     pub mac: Option<String>,
-    /// The only IPv4 address it may send from, if configured.
+    /// The only IPv4 address from which the port may send, if configured.
     pub ip: Option<String>,
-    /// Its broadcast domain, if configured.
+    /// The broadcast domain of the port, if configured.
     pub tenant: Option<u16>,
-    /// The priority of all its frames, if configured.
+    /// The priority of all frames from the port, if configured.
     pub priority: Option<u8>,
-    /// The limit of the rate at which its endpoint receives frames, in bits per second.
+    /// The limit of the rate at which the port's endpoint receives frames, in bits per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<u64>,
-    /// Whether the watchdog has isolated it.
+    /// Whether the watchdog has isolated the port.
     pub isolated: bool,
-    /// Frames accepted from it; one that is flooded counts once for each port it goes to.
+    /// Frames accepted from the port; a flooded frame counts once for each destination port.
     pub accepted: u64,
-    /// Frames delivered to it.
+    /// Frames delivered to the port.
     pub delivered: u64,
-    /// Bytes of the frames it sent, each counted once.
+    /// Bytes of frames from the port, each counted once.
     pub bytes_from: u64,
-    /// Bytes of the frames it received.
+    /// Bytes of frames delivered to the port.
     pub bytes_to: u64,
-    /// Times it had to wait because its input queue was full.
+    /// Times the port had to wait because its input queue was full.
     pub held_back: u64,
-    /// Times it was found stuck.
+    /// Times the watchdog found the port stuck.
     pub stuck: u64,
-    /// Times it was isolated for that.
+    /// Times the watchdog isolated the port.
     pub isolations: u64,
-    /// Frames from it that were refused on arrival, by reason.
+    /// Frames from the port that were refused on arrival, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// Frames for it that were dropped, by reason.
+    /// Frames for the port that were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
     /// The port's own counters.
     pub counters: BTreeMap<String, u64>,
-    /// Frames that wait for it, by priority.
+    /// Frames that wait for the port, by priority.
     pub output: [u32; 8],
-    /// Delivered frames that wait inside it for its endpoint: for a socket, a device, the neighbour.
+    /// Delivered frames that wait inside the port for its endpoint: for a socket, a device, the neighbour.
     #[serde(default)]
     pub inside: u32,
-    /// Frames of it that wait for a full output, by priority.
+    /// Frames from the port that wait for a full output, by priority.
     pub input: [u32; 8],
-    /// Frames of it in the switch.
+    /// Frames in the port's buffers that the switch holds.
     pub lent: u32,
-    /// The ports its frames wait for.
+    /// The ports whose full outputs the port's frames wait for.
     pub waits_for: Vec<String>,
 }
 
-/// Why a port is absent, and when it is opened next.
+/// The reason why a port is absent, and the time of the next attempt to open it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absent {
     /// The reason.
     pub reason: String,
-    /// When it is tried again.
+    /// The time of the next attempt.
     pub again: Again,
 }
 
-/// When a port that could not be opened is tried again.
+/// The time of the next attempt to open an absent port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Again {
     /// Every second.
     EverySecond,
-    /// At the next start of the switch: this one has given up the necessary privileges.
+    /// At the next start of the switch: the running switch has dropped the necessary privileges.
     NextStart,
-    /// After it is removed and added again, because it broke.
+    /// After the port is removed and added again: it broke.
     NewPort,
 }
 
@@ -175,7 +175,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The state of an engine between two turns.
+    /// The state of an engine between two rounds.
     pub fn of(engine: &Engine) -> Snapshot {
         let (accepted, delivered, dropped) = engine.ledger();
         Snapshot {
@@ -272,7 +272,7 @@ pub const LOST_BESIDE: [&str; 7] = [
 ];
 
 impl PortStatus {
-    /// Whether it is in use: a guest's port by a virtual machine monitor.
+    /// Whether the port is in use; a guest's port is in use while a virtual machine monitor is connected.
     pub fn is_present(&self) -> bool {
         self.number.is_some() && self.counters.get("connected") != Some(&0)
     }

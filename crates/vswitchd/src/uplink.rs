@@ -23,9 +23,9 @@ use std::time::SystemTime;
 
 /// Buffers for frames of the device in each direction, for frames that arrive while the switch is busy.
 const BUFFERS: u32 = 8192;
-/// Idle destinations of an endpoint whose channels are kept.
+/// The most idle destinations of an endpoint whose channels are kept.
 const DESTINATIONS: usize = 1024;
-/// Bytes of the longest run that a device takes in one piece.
+/// The length in bytes of the longest run that a device takes in one piece.
 const RUN: u32 = 64 << 10;
 /// Receive buffer of a priority, in addition to the headroom of flow control.
 const BEYOND: u32 = 64 << 10;

@@ -9,20 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Rates {
     /// Frames from the port.
     pub frames_from: f64,
-    /// Frames to it.
+    /// Frames to the port.
     pub frames_to: f64,
-    /// Bits from it.
+    /// Bits from the port.
     pub bits_from: f64,
-    /// Bits to it.
+    /// Bits to the port.
     pub bits_to: f64,
-    /// Times it had to wait.
+    /// Times the port had to wait.
     pub held_back: f64,
-    /// Frames from it or for it that were dropped.
+    /// Frames from the port or for it that were dropped.
     pub dropped: f64,
 }
 
 impl Rates {
-    /// From one look to the next, so many seconds later; what counts anew counts from nothing.
+    /// The rates between two states, `seconds` apart. Counters that were reset count from zero.
     pub fn between(before: &PortStatus, now: &PortStatus, seconds: f64) -> Rates {
         let rate = |of: fn(&PortStatus) -> u64| {
             let (before, now) = (of(before), of(now));
@@ -55,19 +55,19 @@ pub fn held(port: &PortStatus) -> u64 {
     port.input.iter().map(|&n| u64::from(n)).sum()
 }
 
-/// A port that waits, or that others wait for.
+/// A port in a tree of waiting ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Waiting {
-    /// Its name.
+    /// The port's name.
     pub port: String,
-    /// The ports that wait for it.
+    /// The ports that wait for this port.
     pub waiters: Vec<Waiting>,
-    /// Whether it has been shown already.
+    /// Whether the trees show this port in an earlier place too.
     pub again: bool,
 }
 
-/// The ports that wait for each other, as trees from the ports that block others; and the ports of each cycle, in which each
-/// waits for the next.
+/// The ports that wait for each other, as trees whose roots are ports that block others. Also returns the ports of each
+/// cycle, in which each port waits for the next.
 pub fn who_waits(status: &Status) -> (Vec<Waiting>, Vec<Vec<String>>) {
     let names: Vec<&str> = status.ports.iter().map(|p| p.name.as_str()).collect();
     let number: BTreeMap<&str, usize> = names.iter().enumerate().map(|(k, &name)| (name, k)).collect();
@@ -75,7 +75,7 @@ pub fn who_waits(status: &Status) -> (Vec<Waiting>, Vec<Vec<String>>) {
     let waits_for: Vec<BTreeSet<usize>> = status.ports.iter().map(of).collect();
     let cycles = cycles(&waits_for);
     let mut shown = vec![false; names.len()];
-    // First the ports that wait for none, then one of each cycle, then the others.
+    // First the ports that wait for no port, then one of each cycle, then the others.
     let is_waited_for = |k: usize| waits_for.iter().any(|w| w.contains(&k));
     let free = (0..names.len()).filter(|&k| waits_for[k].is_empty());
     let roots = free.chain(cycles.iter().map(|cycle| cycle[0])).chain(0..names.len());
@@ -158,16 +158,16 @@ mod tests {
     fn chains_and_cycles_are_found() {
         assert_eq!(waiting(&["a", "b"], &[]), (String::new(), vec![]));
         assert_eq!(waiting(&["a", "b", "c"], &[("a", "c"), ("b", "a")]), ("c(a(b))".into(), vec![]));
-        // One that waits for two stands under both.
+        // A port that waits for two ports stands under both.
         let two = [("a", "c"), ("a", "d"), ("b", "a")];
         assert_eq!(waiting(&["a", "b", "c", "d"], &two), ("c(a(b)) d(a*)".into(), vec![]));
         let ring = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")];
         let cycle = ["a", "b", "c"].map(str::to_owned).to_vec();
         assert_eq!(waiting(&["a", "b", "c", "d"], &ring), ("a(c(b(a*)) d)".into(), vec![cycle]));
-        // A cycle whose ports also wait for somebody outside hangs on that one.
+        // If a port of a cycle also waits for a port outside, the cycle stands under the port outside.
         let (text, cycles) = waiting(&["a", "b", "c"], &[("a", "b"), ("b", "a"), ("b", "c")]);
         assert_eq!((text.as_str(), cycles.len()), ("c(b(a(b*)))", 1));
-        // Two knots are two cycles, one knot with two ways round is one.
+        // Two separate sets of ports are two cycles; one set with two cycles counts as one.
         let knots = [("a", "b"), ("b", "a"), ("c", "d"), ("d", "c"), ("a", "c")];
         assert_eq!(waiting(&["a", "b", "c", "d"], &knots).1.len(), 2);
         assert_eq!(waiting(&["a", "b", "c"], &[("a", "b"), ("b", "a"), ("b", "c"), ("c", "b")]).1.len(), 1);

@@ -1,4 +1,4 @@
-//! What a switch and the agent in a guest at one of its ports say to each other: one Ethernet frame each, on their link only.
+//! Messages between a switch and the agent in a guest at one of its ports: one Ethernet frame each, on their link only.
 //!
 //! ```text
 //!  0  destination 01-80-C2-00-00-0E, source, type 0x88B5    14
@@ -16,40 +16,40 @@
 use crate::Error;
 use crate::ethernet::{self, EtherType, HEADER_LEN, MIN_LEN, MacAddress};
 
-/// The nearest bridge (802.1Q, table 8-1), behind which no bridge passes it on.
+/// The nearest bridge (802.1Q, table 8-1): no bridge forwards the frame.
 pub const DESTINATION: MacAddress = MacAddress([0x01, 0x80, 0xC2, 0x00, 0x00, 0x0E]);
 /// 802's first "local experimental" type.
 pub const ETHERTYPE: EtherType = EtherType(0x88B5);
 /// Bytes of a frame without its check sequence: it is always of the smallest size.
 pub const LEN: usize = MIN_LEN;
-/// Queues that a mark may have to go through.
+/// Most queues through which a mark may have to pass.
 pub const PARTS_MAX: u8 = 64;
 
-/// Tells it from the experiments of others.
+/// Distinguishes these frames from other experiments.
 const MAGIC: [u8; 4] = *b"slag";
 const VERSION: u8 = 1;
 const MARK: u8 = 1;
 const GRANT: u8 = 2;
 
-/// What is said.
+/// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// From the switch: whatever it handed over before is in front of this.
+    /// From the switch: all frames handed over earlier precede this mark.
     Mark {
-        /// Names it.
+        /// The mark's number.
         number: u64,
-        /// Which of its parts this is, from 0: one goes through each receive queue.
+        /// The number of this part, from 0: one part goes through each receive queue.
         part: u8,
-        /// How many there are, 1 to [`PARTS_MAX`].
+        /// Number of parts, 1 to [`PARTS_MAX`].
         parts: u8,
     },
-    /// From the agent: what it has room for.
+    /// From the agent: the room of the guest's sockets.
     Grant {
-        /// The last mark of which it has all parts.
+        /// The last mark that arrived with all its parts.
         number: u64,
-        /// How long it may be believed, in milliseconds; 0 when the agent leaves.
+        /// Lifetime of the grant in milliseconds; 0 when the agent leaves.
         lifetime_ms: u16,
-        /// Frames behind that mark.
+        /// Frames behind this mark for which there is room.
         room: u32,
     },
 }
@@ -57,17 +57,17 @@ pub enum Message {
 /// A frame, from its destination to its padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// Who sends it.
+    /// The sender.
     pub source: MacAddress,
-    /// What it says.
+    /// The message.
     pub message: Message,
 }
 
 impl Repr {
     /// Reads a whole frame without its check sequence.
     ///
-    /// Another destination, type, magic, version or kind, or a part that is none, is [`Error::Unsupported`]; what is behind the
-    /// fields is ignored.
+    /// Another destination, type, magic, version or kind, or an invalid part number, is [`Error::Unsupported`]; bytes
+    /// behind the fields are ignored.
     pub fn parse(bytes: &[u8]) -> Result<Repr, Error> {
         let (header, rest) = ethernet::Repr::parse(bytes)?;
         if header.destination != DESTINATION || header.ethertype != ETHERTYPE {

@@ -11,26 +11,26 @@ pub const LEN: usize = 28;
 /// Hardware type Ethernet, protocol type IPv4, addresses of 6 and 4 bytes: the first eight bytes but the operation.
 const ETHERNET_IPV4: [u8; 6] = [0x00, 0x01, 0x08, 0x00, 6, 4];
 
-/// What a message wants.
+/// The operation of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Operation {
-    /// Who has this address?
+    /// Asks for the MAC address of the target.
     Request = 1,
-    /// I have.
+    /// Tells the MAC address of the sender.
     Reply = 2,
 }
 
 /// An ARP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// What it wants.
+    /// The operation.
     pub operation: Operation,
     /// MAC address of the sender.
     pub sender_mac: MacAddress,
     /// IPv4 address of the sender.
     pub sender_ip: Ipv4Addr,
-    /// MAC address of the target; without meaning in a request.
+    /// MAC address of the target; undefined in a request.
     pub target_mac: MacAddress,
     /// IPv4 address of the target.
     pub target_ip: Ipv4Addr,
@@ -54,7 +54,7 @@ impl Repr {
         Ok((repr, rest))
     }
 
-    /// Writes the message into the first [`LEN`] bytes; panics when there are fewer.
+    /// Writes the message into the first [`LEN`] bytes; panics if there are fewer.
     pub fn emit(&self, bytes: &mut [u8]) {
         bytes[0..6].copy_from_slice(&ETHERNET_IPV4);
         bytes[6..8].copy_from_slice(&[0, self.operation as u8]);

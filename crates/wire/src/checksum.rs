@@ -2,7 +2,7 @@
 
 use core::net::Ipv4Addr;
 
-/// What TCP and UDP check besides their own bytes (RFC 9293, 3.1; RFC 768).
+/// The addresses that TCP and UDP include in their checksums (RFC 9293, 3.1; RFC 768).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PseudoHeader {
     /// Source address of the IPv4 header.
@@ -12,7 +12,7 @@ pub struct PseudoHeader {
 }
 
 impl PseudoHeader {
-    /// The checksum over the pseudo header and `bytes`; 0 when `bytes` hold a correct checksum already.
+    /// The checksum over the pseudo header and `bytes`; 0 if `bytes` already hold a correct checksum.
     pub(crate) fn checksum(&self, protocol: u8, bytes: &[u8]) -> u16 {
         let mut sum = Sum::default();
         sum.add(&self.source.octets());
@@ -24,22 +24,22 @@ impl PseudoHeader {
     }
 }
 
-/// The Internet checksum of `bytes`; 0 when they hold a correct checksum already.
+/// The Internet checksum of `bytes`; 0 if they already hold a correct checksum.
 pub fn checksum(bytes: &[u8]) -> u16 {
     let mut sum = Sum::default();
     sum.add(bytes);
     sum.checksum()
 }
 
-/// A one's complement sum in the making.
+/// A partial one's complement sum.
 #[derive(Default)]
 pub(crate) struct Sum(u64);
 
 impl Sum {
     /// Adds bytes in pairs; only the last call may have an odd number of them.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
-        // In any order of bytes it is the same sum, its own bytes in that order (RFC 1071, 2); and four bytes are two pairs that are
-        // added to each other when it is folded.
+        // In the other byte order the sum is the same, with its own bytes swapped (RFC 1071, 2). Four bytes are two pairs,
+        // which folding adds to each other.
         let (words, rest) = bytes.as_chunks();
         let sum = words.iter().fold(0, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)));
         self.0 += u64::from(u16::from_be(fold(sum)));

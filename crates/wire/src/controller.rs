@@ -1,7 +1,7 @@
-//! Messages between a server and the overlay's controller (`docs/controller.md` has them byte by byte).
+//! Messages between a server and the overlay's controller (`docs/controller.md` defines each byte).
 //!
-//! A message has 64 bytes, the size that Crisan 2014, Table 3.1 gives requests and replies. The last 16 are a tag over the
-//! others, which whoever has the key makes and checks: nothing here says that a message is genuine.
+//! A message has 64 bytes, the size of requests and replies in Crisan 2014, Table 3.1. The last 16 bytes are a tag over the
+//! others. The owner of the key makes and checks the tag: this module does not authenticate messages.
 
 use core::net::Ipv4Addr;
 
@@ -11,33 +11,33 @@ use crate::vxlan::MAX_VNI;
 
 /// Bytes of a message.
 pub const LEN: usize = 64;
-/// Bytes that the tag is made of; the tag follows them.
+/// Bytes covered by the tag, which follows them.
 pub const SIGNED_LEN: usize = LEN - TAG_LEN;
 /// Bytes of the tag: HMAC-SHA-256 cut to half, as RFC 4868 does.
 pub const TAG_LEN: usize = 16;
-/// UDP port of the controller; of the dynamic range, because nobody has registered one.
+/// UDP port of the controller; from the dynamic range, because no port is registered for it.
 pub const UDP_PORT: u16 = 49_789;
 
 /// The first bytes of a message: `slc` and the version of the format.
 const MAGIC: [u8; 4] = *b"slc\x01";
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
-    /// A server asks where the station with a MAC address lives.
+    /// A server asks for the location of the station with a MAC address.
     ResolveMac = 1,
-    /// A server asks which station has an IPv4 address, and where it lives.
+    /// A server asks for the station with an IPv4 address, and for its location.
     ResolveIp = 2,
-    /// A server says that a station lives on it.
+    /// A server registers a station on itself.
     Register = 3,
-    /// A server says that a station no longer lives on it.
+    /// A server removes a station of its own.
     Unregister = 4,
-    /// The controller answers one of these.
+    /// The controller's answer to one of these messages.
     Answer = 5,
-    /// The controller says that a mapping changed.
+    /// The controller reports a changed mapping.
     Changed = 6,
-    /// A server has heard of a change.
+    /// A server confirms a change.
     Heard = 7,
 }
 
@@ -46,20 +46,20 @@ impl Kind {
         [Kind::ResolveMac, Kind::ResolveIp, Kind::Register, Kind::Unregister, Kind::Answer, Kind::Changed, Kind::Heard];
 }
 
-/// How an answer turned out; [`Status::Done`] in all that is not one.
+/// The result in an answer; [`Status::Done`] in all other messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Status {
-    /// The mapping is in the message; or it was done.
+    /// The mapping is in the message, or the request was carried out.
     #[default]
     Done = 0,
-    /// There is no such station.
+    /// The station is unknown.
     Unknown = 1,
-    /// The message speaks of another start of the controller, or comes again; `epoch` and `version` say what counts.
+    /// The message is for another start of the controller, or repeated; `epoch` and `version` have the current values.
     Stale = 2,
-    /// The station moved or moves too often: ask again.
+    /// The station moves too often: try again.
     Busy = 3,
-    /// The station lives elsewhere by now.
+    /// The station is on another server by now.
     Moved = 4,
     /// Another station of the tenant has this IPv4 address.
     Conflict = 5,
@@ -75,30 +75,30 @@ impl Status {
 /// A message without its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Repr {
-    /// What it is.
+    /// The kind of message.
     pub kind: Kind,
-    /// How it turned out.
+    /// The result.
     pub status: Status,
     /// The station's MAC address.
     pub mac: MacAddress,
     /// The station's IPv4 address; 0.0.0.0 when it has none.
     pub ip: Ipv4Addr,
-    /// The server that speaks, or is spoken to.
+    /// The server that sends or receives the message.
     pub server: Ipv4Addr,
-    /// The server on which the station lives; 0.0.0.0 when nobody knows.
+    /// The server of the station; 0.0.0.0 if it is unknown.
     pub location: Ipv4Addr,
-    /// Which start of the controller is meant: a random number that is never 0.
+    /// The start of the controller: a random number that is never 0.
     pub epoch: u32,
     /// VXLAN network identifier of the station's tenant, 24 bits.
     pub vni: u32,
-    /// Which change of all mappings this one is; higher ones are newer.
+    /// The number of this change among all changes of mappings; higher numbers are newer.
     pub version: u64,
-    /// What an answer repeats; higher with each message of its sender.
+    /// A number that the answer repeats; it rises with each message of a sender.
     pub request: u64,
 }
 
 impl Repr {
-    /// Reads a whole message; whether its tag is right is for the caller to find out first.
+    /// Reads a whole message; the caller must check its tag first.
     ///
     /// Another magic, version, kind or status, and reserved bytes that are set, are [`Error::Unsupported`]; another size is
     /// [`Error::Truncated`] or [`Error::Length`].
@@ -175,7 +175,7 @@ mod tests {
         random::check(|random| {
             let repr = any(random);
             let mut bytes = repr.emit();
-            // The tag is not looked at.
+            // The tag is ignored.
             bytes[SIGNED_LEN..].copy_from_slice(&random.array::<TAG_LEN>());
             assert_eq!(Repr::parse(&bytes), Ok(repr));
         });

@@ -4,7 +4,7 @@ use crc::{CRC_32_ISCSI, Crc, Table};
 
 static CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
-/// Of two pieces, one behind the other. Who may use the processor's own instruction for it does.
+/// The CRC of two consecutive pieces. Callers that may use the processor's own instruction use that instead.
 pub fn of([first, second]: [&[u8]; 2]) -> u32 {
     let mut digest = CRC.digest();
     digest.update(first);
@@ -12,7 +12,7 @@ pub fn of([first, second]: [&[u8]; 2]) -> u32 {
     digest.finalize()
 }
 
-/// A frame without the four bytes at `place`, where the sum stands itself; the frame reaches beyond that.
+/// A frame without the four bytes at `place`, the position of its checksum; the frame must extend beyond these bytes.
 pub(crate) fn all_but(frame: &[u8], place: usize) -> [&[u8]; 2] {
     [&frame[..place], &frame[place + 4..]]
 }

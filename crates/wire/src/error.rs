@@ -1,17 +1,17 @@
-//! Why bytes are not the frame they should be.
+//! The reasons why bytes are not a valid frame.
 
 use core::fmt;
 
-/// Why bytes could not be parsed.
+/// Reason why bytes could not be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// Fewer bytes than the header takes.
+    /// Fewer bytes than the header needs.
     Truncated,
-    /// A length field that contradicts the bytes there are, or its own header.
+    /// A length field that contradicts the number of bytes, or its own header.
     Length,
-    /// A checksum that does not add up.
+    /// A wrong checksum.
     Checksum,
-    /// A well-formed header of a kind this project does not speak: another version, opcode or hardware type.
+    /// A well-formed header of a kind that this project does not support: another version, opcode or hardware type.
     Unsupported,
     /// A fragment of an IPv4 datagram: its payload does not begin with a header.
     Fragment,

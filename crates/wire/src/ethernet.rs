@@ -27,7 +27,7 @@ impl MacAddress {
         MacAddress([0x02, 0x00, a, b, c, d])
     }
 
-    /// Whether it names a group of stations (the I/G bit).
+    /// Whether the address names a group of stations (the I/G bit).
     pub const fn is_group(self) -> bool {
         self.0[0] & 0x01 != 0
     }
@@ -40,7 +40,7 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// What a frame carries.
+/// The type of a frame's payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EtherType(pub u16);
 
@@ -62,9 +62,9 @@ impl EtherType {
 pub struct Repr {
     /// Station or group the frame is for.
     pub destination: MacAddress,
-    /// Station that sent it.
+    /// Station that sent the frame.
     pub source: MacAddress,
-    /// What follows the header.
+    /// The type of the payload.
     pub ethertype: EtherType,
 }
 
@@ -74,14 +74,14 @@ impl Repr {
         let (header, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(Error::Truncated)?;
         let (destination, source) = addresses(bytes).ok_or(Error::Truncated)?;
         let ethertype = EtherType(u16::from_be_bytes([header[12], header[13]]));
-        // Below 1536 the field is a length (802.3, 3.2.6): an LLC frame, which nothing here sends.
+        // Below 1536 the field is a length (802.3, 3.2.6): an LLC frame, which this project never sends.
         if ethertype.0 < 0x0600 {
             return Err(Error::Unsupported);
         }
         Ok((Repr { destination, source, ethertype }, rest))
     }
 
-    /// Writes the header into the first [`HEADER_LEN`] bytes; panics when there are fewer.
+    /// Writes the header into the first [`HEADER_LEN`] bytes; panics if there are fewer.
     pub fn emit(&self, bytes: &mut [u8]) {
         bytes[0..6].copy_from_slice(&self.destination.0);
         bytes[6..12].copy_from_slice(&self.source.0);
@@ -89,13 +89,13 @@ impl Repr {
     }
 }
 
-/// Destination and source of a frame with a whole header, whatever it carries.
+/// Destination and source of a frame with a whole header, whatever its payload.
 pub fn addresses(frame: &[u8]) -> Option<(MacAddress, MacAddress)> {
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, _, _] = *frame.first_chunk::<HEADER_LEN>()?;
     Some((MacAddress([d0, d1, d2, d3, d4, d5]), MacAddress([s0, s1, s2, s3, s4, s5])))
 }
 
-/// What a frame carries, behind one tag: a type, or a length.
+/// The type, or length, of a frame's payload behind at most one tag.
 pub fn inner_type(frame: &[u8]) -> Option<EtherType> {
     let at = |at: usize| Some(EtherType(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?])));
     match at(ADDRESSES_LEN)? {

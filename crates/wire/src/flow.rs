@@ -1,6 +1,6 @@
-//! For which socket a frame is: what a host's stack looks at to find it.
+//! The destination socket of a frame: the fields by which a host's stack finds the socket.
 //!
-//! Only lengths are checked: whoever asks does not consume the frame, and the stack behind it checks the rest.
+//! Only lengths are checked: callers do not consume the frame, and the stack behind them checks the rest.
 
 use crate::ethernet::EtherType;
 use crate::ipv4::Protocol;
@@ -9,9 +9,9 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Both ends of a conversation over UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
-    /// From where.
+    /// The sender's address.
     pub source: IpAddr,
-    /// Where to.
+    /// The receiver's address.
     pub destination: IpAddr,
     /// Port of the sender.
     pub source_port: u16,
@@ -19,58 +19,58 @@ pub struct Flow {
     pub destination_port: u16,
 }
 
-/// What the fragments of one datagram have in common.
+/// The identification that the fragments of one datagram share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FragmentId {
-    /// From where.
+    /// The sender's address.
     pub source: IpAddr,
-    /// Where to.
+    /// The receiver's address.
     pub destination: IpAddr,
-    /// The sender's number for it.
+    /// The sender's number for the datagram.
     pub id: u32,
 }
 
-/// Where in its datagram a fragment belongs, in bytes behind the IP header.
+/// The position of a fragment in its datagram, in bytes behind the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it starts.
+    /// Offset of its first byte.
     pub offset: u32,
-    /// How long it is.
+    /// Its length.
     pub len: u32,
-    /// Whether it is the last.
+    /// Whether it is the last fragment.
     pub last: bool,
 }
 
-/// What a frame carries.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cargo {
     /// A whole UDP datagram for one station.
     Udp(Flow),
-    /// A piece of one; the first says of which flow.
+    /// A fragment of a UDP datagram; the first fragment also has the flow.
     Piece(FragmentId, Piece, Option<Flow>),
     /// A UDP datagram for a group of stations.
     Group,
-    /// Anything else, bytes that were cut short included.
+    /// Any other content, including truncated bytes.
     Other,
 }
 
-/// IPv6's next headers that may stand before a datagram (RFC 8200, 4.3, 4.4, 4.6; RFC 4302), and that of a fragment (4.5).
+/// IPv6's next headers that may precede a datagram (RFC 8200, 4.3, 4.4, 4.6; RFC 4302), and the fragment header (4.5).
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT_HEADER: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 const DESTINATION_OPTIONS: u8 = 60;
-/// So many of them are looked behind: each may stand once, destination options twice (RFC 8200, 4.1).
+/// Most extension headers that are skipped: each may occur once, destination options twice (RFC 8200, 4.1).
 const EXTENSIONS_MOST: usize = 6;
 /// The longest datagram, in bytes behind the IP header.
 const DATAGRAM_MOST: u32 = 65_535;
 
-/// Reads what a frame carries, behind at most one 802.1Q tag.
+/// The content of a frame, behind at most one 802.1Q tag.
 pub fn read(frame: &[u8]) -> Cargo {
     read_start(frame, frame.len())
 }
 
-/// Reads it of the first bytes of a frame of `len` bytes.
+/// The content of a frame of `len` bytes, from its first bytes.
 pub fn read_start(start: &[u8], len: usize) -> Cargo {
     parse(start, len).unwrap_or(Cargo::Other)
 }
@@ -101,7 +101,8 @@ fn parse(frame: &[u8], len: usize) -> Option<Cargo> {
     let Some((id, offset, more)) = ip.fragment.filter(|&(_, offset, more)| offset > 0 || more) else {
         return ports(ip.payload).map(Cargo::Udp);
     };
-    // A stack drops what is longer than its frame, not in steps of 8 bytes, or beyond the longest datagram.
+    // A stack drops fragments that exceed their frame, have a length that is no multiple of 8, or exceed the longest
+    // datagram.
     let before = frame.len() - packet.len() + ip.at;
     let end = offset + ip.len;
     if ip.len == 0 || before + ip.len as usize > len || (more && ip.len % 8 != 0) || end > DATAGRAM_MOST {
@@ -112,16 +113,16 @@ fn parse(frame: &[u8], len: usize) -> Option<Cargo> {
     Some(Cargo::Piece(FragmentId { source, destination, id }, piece, flow))
 }
 
-/// What the headers of a packet say.
+/// The fields of an IP packet's headers.
 struct Ip<'a> {
-    /// The number of a fragment, its offset in bytes and whether more follow.
+    /// The fragment's identification, its offset in bytes, and whether more fragments follow.
     fragment: Option<(u32, u32, bool)>,
     source: IpAddr,
     destination: IpAddr,
     protocol: u8,
-    /// What is there of what the protocol carries.
+    /// The available part of the payload.
     payload: &'a [u8],
-    /// Where in the packet a fragment's piece starts, and how long it is.
+    /// Where in the packet a fragment's data starts, and its length.
     at: usize,
     len: u32,
 }
@@ -180,7 +181,7 @@ fn ipv6(packet: &[u8]) -> Option<Ip<'_>> {
         if next_is_piece {
             at = 40 + whole.len() - payload.len();
         }
-        // What follows in a later fragment is no header.
+        // In a later fragment no header follows.
         if fragment.is_some_and(|(_, offset, _)| offset > 0) {
             break;
         }
@@ -260,7 +261,7 @@ mod tests {
         later.extend([17, 0, 5, 0xa8, 0, 0, 0, 9]);
         later.extend([44; 8]);
         assert_eq!(read(&later), Cargo::Piece(id, Piece { offset: 1448, len: 8, last: true }, None));
-        // Options before it and behind it, which the kernel looks behind as well.
+        // The kernel also skips options before and behind the fragment header.
         f[20] = DESTINATION_OPTIONS;
         let mut options = f.clone();
         options.extend([17, 0, 1, 4, 0, 0, 0, 0]);
@@ -274,7 +275,7 @@ mod tests {
         f[19] = 40;
         assert_eq!(read(&f), Cargo::Piece(id, Piece { offset: 0, len: 24, last: false }, Some(flow)));
         assert_eq!(read(&f[..f.len() - 9]), Cargo::Other, "a header is cut short");
-        // Headers for ever.
+        // Endless headers.
         f.truncate(54);
         f[20] = HOP_BY_HOP;
         f.extend([0; 200]);

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::checksum::checksum;
 
-/// Bytes in front of the datagram that is quoted.
+/// Bytes in front of the quoted datagram.
 pub const HEADER_LEN: usize = 8;
 
 /// Destination unreachable: fragmentation needed and DF set.
@@ -17,7 +17,7 @@ pub struct TooBig {
 }
 
 impl TooBig {
-    /// Reads a message; returns the start of the datagram it is about. Other messages are [`Error::Unsupported`].
+    /// Reads a message; returns the start of the quoted datagram. Other messages are [`Error::Unsupported`].
     pub fn parse(bytes: &[u8]) -> Result<(TooBig, &[u8]), Error> {
         let (&[kind, code, _, _, _, _, m0, m1], quoted) =
             bytes.split_first_chunk::<HEADER_LEN>().ok_or(Error::Truncated)?;
@@ -30,7 +30,7 @@ impl TooBig {
         Ok((TooBig { mtu: u16::from_be_bytes([m0, m1]) }, quoted))
     }
 
-    /// Writes the header in front of the quoted bytes, which stand in `bytes[HEADER_LEN..]` already.
+    /// Writes the header in front of the quoted bytes, which must already be in `bytes[HEADER_LEN..]`.
     pub fn emit(&self, bytes: &mut [u8]) {
         bytes[..HEADER_LEN].fill(0);
         bytes[..2].copy_from_slice(&TYPE_AND_CODE);

@@ -5,10 +5,10 @@ use core::net::Ipv4Addr;
 use crate::Error;
 use crate::checksum::checksum;
 
-/// Bytes of a header without options; those of others are skipped.
+/// Bytes of a header without options; options are skipped.
 pub const HEADER_LEN: usize = 20;
 
-/// What a datagram carries.
+/// The protocol of a datagram's payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Protocol(pub u8);
 
@@ -25,7 +25,7 @@ impl Protocol {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ecn {
-    /// The transport does not speak ECN.
+    /// The transport does not support ECN.
     #[default]
     NotEct = 0b00,
     /// ECN-capable transport, ECT(1).
@@ -49,22 +49,22 @@ impl Ecn {
     }
 }
 
-/// A header without options, of a datagram that is not a fragment.
+/// A header without options, of an unfragmented datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// Sender.
     pub source: Ipv4Addr,
     /// Receiver.
     pub destination: Ipv4Addr,
-    /// What follows the header.
+    /// The protocol of the payload.
     pub protocol: Protocol,
     /// Differentiated services code point, 0 to 63 (RFC 2474).
     pub dscp: u8,
     /// Explicit congestion notification.
     pub ecn: Ecn,
-    /// Identification; without meaning in a datagram that may not be fragmented (RFC 6864).
+    /// Identification; undefined in a datagram that may not be fragmented (RFC 6864).
     pub identification: u16,
-    /// Whether routers must drop it rather than fragment it.
+    /// Whether routers must drop the datagram rather than fragment it.
     pub dont_fragment: bool,
     /// Time to live, in hops.
     pub ttl: u8,
@@ -109,7 +109,7 @@ impl Repr {
         Ok((repr, payload))
     }
 
-    /// Writes the header with its checksum into the first [`HEADER_LEN`] bytes; panics when there are fewer.
+    /// Writes the header with its checksum into the first [`HEADER_LEN`] bytes; panics if there are fewer.
     pub fn emit(&self, bytes: &mut [u8]) {
         assert!(self.dscp < 64 && self.payload_len <= u16::MAX - HEADER_LEN as u16, "fields that fit their bits");
         let header = &mut bytes[..HEADER_LEN];
@@ -128,8 +128,8 @@ impl Repr {
     }
 }
 
-/// Sets the ECN field of the header in front of `bytes` and corrects its checksum by what that changed (RFC 1624, 3), so
-/// that a wrong checksum stays wrong; leaves bytes that hold no IPv4 header as they are.
+/// Sets the ECN field of the header in front of `bytes` and adjusts its checksum by the difference (RFC 1624, 3), so that a
+/// wrong checksum stays wrong. Bytes without an IPv4 header stay unchanged.
 pub fn set_ecn(bytes: &mut [u8], ecn: Ecn) {
     if bytes.len() < HEADER_LEN || bytes[0] >> 4 != 4 {
         return;
@@ -193,7 +193,7 @@ mod tests {
             let mut bytes = emitted(repr);
             set_ecn(&mut bytes, ecn);
             assert_eq!(Repr::parse(&bytes).unwrap().0, Repr { ecn, ..repr });
-            // What was damaged stays damaged.
+            // A damaged header stays damaged.
             bytes[11] ^= 1;
             set_ecn(&mut bytes, Ecn::Ce);
             assert_eq!(Repr::parse(&bytes), Err(Error::Checksum));

@@ -1,7 +1,9 @@
-//! TCP segments of one stream that follow each other, in one long one: what [`offload::Cutter`](crate::offload::Cutter) undoes.
+//! Joins consecutive TCP segments of one stream into one long segment: the inverse of
+//! [`offload::Cutter`](crate::offload::Cutter).
 //!
-//! Only what can be told apart again is put together: all headers are the same but for lengths, numbers and sums, each segment but
-//! the last has as many bytes, and every checksum was right. So whoever cuts it has the same segments, and what was damaged stays so.
+//! Only segments that can be separated again are joined. All headers are equal except for lengths, numbers and checksums,
+//! each segment but the last has the same length, and every checksum is right. So cutting restores the same segments, and
+//! damaged segments stay damaged.
 
 use crate::checksum::{Sum, checksum};
 use crate::ethernet::{EtherType, HEADER_LEN};
@@ -9,7 +11,7 @@ use crate::ipv4;
 use crate::offload::Network;
 use crate::seq::SeqNumber;
 
-/// Bytes of all headers at most: Ethernet, IPv6, TCP with its options.
+/// Most bytes of all headers: Ethernet, IPv6, TCP with its options.
 pub const HEADERS_MAX: usize = HEADER_LEN + IPV6 + 60;
 
 const IPV6: usize = 40;
@@ -21,27 +23,28 @@ const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
-/// Said once, to one segment, or of another meaning in each.
+/// Flags that belong to a single segment, or mean something else in each.
 const ALONE: u8 = SYN | RST | URG | CWR;
 
-/// The first of some segments, and how many have been put behind it.
+/// The first of several segments, and the number of segments joined.
 #[derive(Clone, Copy, Debug)]
 pub struct Joiner {
     network: Network,
     tcp: usize,
     headers: usize,
-    /// Bytes of the payload of each but the last, and of all.
+    /// Payload bytes of each segment but the last, and of all segments.
     segment: usize,
     payload: usize,
     next: SeqNumber,
     frames: usize,
-    /// Nothing follows: the last was short, or said that it is the end.
+    /// No segment may follow: the last one was short, or ended the sequence by a flag.
     ended: bool,
-    /// The checksums of the first were looked at.
+    /// Whether the first segment's checksums are known to be right.
     is_sound: bool,
 }
 
-/// A segment with a payload in a frame of its own length, without a tag, options or extensions of IP, that is no fragment.
+/// A segment with a payload in a frame of the right length, without a tag, without IP options or extensions, and
+/// unfragmented.
 struct Segment<'a> {
     network: Network,
     tcp: usize,
@@ -55,7 +58,7 @@ impl<'a> Segment<'a> {
         let behind = frame.len() - HEADER_LEN;
         let (network, tcp) = if kind == EtherType::IPV4.0.to_be_bytes() {
             let ip = frame[HEADER_LEN..].first_chunk::<{ ipv4::HEADER_LEN }>()?;
-            // Neither a fragment nor with the reserved bit.
+            // Neither a fragment nor with the reserved bit set.
             let is_whole = ip[6] & 0xBF == 0 && ip[7] == 0;
             let is_it = ip[0] == 0x45 && ip[9] == TCP && is_whole && number(ip, 2) == behind;
             is_it.then_some((Network::V4, HEADER_LEN + ipv4::HEADER_LEN))?
@@ -82,7 +85,7 @@ impl<'a> Segment<'a> {
         self.frame[self.tcp + 13] & (FIN | PSH) != 0
     }
 
-    /// Whether its checksums are right; `verified`: TCP's was looked at before.
+    /// Whether the checksums are right; `verified`: TCP's checksum was checked before.
     fn is_sound(&self, verified: bool) -> bool {
         let Segment { network, tcp, frame, .. } = *self;
         (network == Network::V6 || checksum(&frame[HEADER_LEN..tcp]) == 0)
@@ -95,7 +98,7 @@ impl<'a> Segment<'a> {
 }
 
 impl Joiner {
-    /// One that begins with a frame. Only a segment of TCP has others behind it.
+    /// A joiner that begins with a frame. Only a TCP segment can be followed by others.
     pub fn new(first: &[u8]) -> Joiner {
         let Some(segment) = Segment::of(first) else {
             let network = Network::V4;
@@ -126,8 +129,8 @@ impl Joiner {
         }
     }
 
-    /// Whether the next frame belongs behind `first` and what was taken since, which it then does. `verified`: whether TCP's checksum is
-    /// known to be right, of the first and of this one.
+    /// Joins the next frame if it continues the segments so far; returns whether it does. `verified` says whether TCP's
+    /// checksum is known to be right, for `first` and for `frame`.
     pub fn takes(&mut self, first: &[u8], frame: &[u8], verified: (bool, bool)) -> bool {
         let Joiner { network, tcp, headers, .. } = *self;
         if self.ended || frame.len() > headers + self.segment {
@@ -151,14 +154,14 @@ impl Joiner {
         true
     }
 
-    /// Whether all that is not a length, a number or a sum is the same, so that whoever cuts it makes the same frames.
+    /// Whether all header fields except lengths, numbers and checksums are equal, so that cutting makes the same frames.
     fn is_alike(&self, first: &[u8], frame: &[u8]) -> bool {
         let Joiner { network, tcp, headers, frames, .. } = *self;
         let same = |from: usize, to: usize| first[from..to] == frame[from..to];
         let ip = HEADER_LEN;
         let network = match network {
             Network::V4 => {
-                // Where it must not be fragmented the identification says nothing (RFC 6864, 4.1).
+                // If fragmentation is forbidden, the identification is meaningless (RFC 6864, 4.1).
                 let id = (number(first, ip + 4) as u16).wrapping_add(frames as u16);
                 let in_turn = first[ip + 6] & 0x40 != 0 || usize::from(id) == number(frame, ip + 4);
                 in_turn && same(0, ip + 2) && same(ip + 6, ip + 10) && same(ip + 12, tcp)
@@ -171,35 +174,35 @@ impl Joiner {
         network && flags == 0 && transport && same(tcp + 18, headers)
     }
 
-    /// Segments in it.
+    /// Number of segments joined.
     pub fn frames(&self) -> usize {
         self.frames
     }
 
-    /// Bytes of the headers in front of each segment, and so in front of all payloads.
+    /// Bytes of the headers in front of each segment, and so in front of the joined payload.
     pub fn headers(&self) -> usize {
         self.headers
     }
 
-    /// Where the TCP header begins.
+    /// Offset of the TCP header.
     pub fn transport(&self) -> usize {
         self.tcp
     }
 
-    /// Version of its IP header.
+    /// Version of the IP header.
     pub fn network(&self) -> Network {
         self.network
     }
 
-    /// Bytes of the payload of each segment but the last.
+    /// Payload bytes of each segment but the last.
     pub fn segment(&self) -> usize {
         self.segment
     }
 
-    /// Writes the headers of the long segment, as many bytes as [`Joiner::headers`] says; TCP's checksum is left to be finished.
+    /// Writes the headers of the long segment, [`Joiner::headers`] bytes in all; TCP's checksum is left to be finished.
     ///
     /// # Panics
-    /// When the first frame is not the one that it began with.
+    /// If `first` is not the frame that the joiner began with.
     pub fn emit(&self, first: &[u8], last: &[u8], into: &mut [u8; HEADERS_MAX]) {
         let Joiner { network, tcp, headers, payload, .. } = *self;
         let (ip, behind) = (HEADER_LEN, headers - HEADER_LEN + payload);
@@ -244,7 +247,7 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// A long segment of `payload` bytes with random headers, and where its TCP header is.
+    /// A long segment of `payload` bytes with random headers, and the offset of its TCP header.
     fn long(random: &mut Random, network: Network, payload: usize) -> (Vec<u8>, usize) {
         let mut frame = random.bytes(12);
         let words = 5 + random.below(11) as usize;
@@ -280,7 +283,7 @@ mod tests {
         (0..cutter.count()).map(one).collect()
     }
 
-    /// What the first frames make, and how many these are.
+    /// Joins the first frames; returns the joiner and the long segment.
     fn join(frames: &[Vec<u8>]) -> (Joiner, Vec<u8>) {
         let mut joiner = Joiner::new(&frames[0]);
         let n = 1 + frames[1..].iter().take_while(|f| joiner.takes(&frames[0], f, (false, false))).count();
@@ -308,12 +311,12 @@ mod tests {
             let payload = 1 + random.below(20 * segment as u64) as usize;
             let (frame, tcp) = long(random, network, payload);
             let mut frames = cut(&frame, network, tcp, segment);
-            // Somebody else's behind them, or what follows.
+            // A segment of another stream follows.
             frames.extend(cut(&long(random, network, 100).0, network, tcp, 100));
             let (joiner, joined) = join(&frames);
             let n = joiner.frames();
             runs += n;
-            // The last may have said that it is the end; the stranger is never taken.
+            // The last segment may have an end flag; the stranger is never taken.
             assert!(n == frames.len() - 1, "{n} of {}", frames.len());
             if n == 1 {
                 return;
@@ -326,7 +329,7 @@ mod tests {
         assert!(runs > 100_000, "{runs}");
     }
 
-    /// Four segments of 100 bytes, none of which says that it is the last, and where their TCP headers are.
+    /// Four segments of 100 bytes without an end flag, and the offset of their TCP headers.
     fn four(network: Network) -> (Vec<Vec<u8>>, usize) {
         let mut random = Random::new(7);
         let (mut frame, tcp) = long(&mut random, network, 400);
@@ -337,7 +340,7 @@ mod tests {
         (cut(&frame, network, tcp, 100), tcp)
     }
 
-    /// How many of them are joined after a change of the third, whose sums are right then, if they are to be settled.
+    /// Number of segments joined after a change of the third. With `settle` the third segment's checksums are corrected.
     fn after(network: Network, change: impl Fn(&mut Vec<u8>), settle: bool) -> usize {
         let (mut frames, tcp) = four(network);
         change(&mut frames[2]);
@@ -365,10 +368,10 @@ mod tests {
             let len = frames[2].len();
             for at in 0..len {
                 for bit in 0..8 {
-                    // Damaged on its way: the sums no longer fit, but for those of what they do not cover.
+                    // Damaged in flight: the checksums are wrong, except for bits that they do not cover.
                     let mut n = after(network, |f| f[at] ^= 1 << bit, false);
                     assert!(n <= 2, "{network:?} {at} {bit}");
-                    // Sent so: PSH and FIN end it, a payload is anybody's business.
+                    // Sent this way: PSH and FIN end the sequence; payload bytes may differ.
                     n = after(network, |f| f[at] ^= 1 << bit, true);
                     let is_end = at == tcp + 13 && (1 << bit == FIN || 1 << bit == PSH);
                     let headers = len - 100;
@@ -384,7 +387,7 @@ mod tests {
                     assert_eq!(n, expected, "{network:?} {at} {bit}");
                 }
             }
-            // Another length than the header says, or none at all.
+            // A length that contradicts the header, or no bytes at all.
             for len in 0..len {
                 assert!(after(network, |f| f.truncate(len), true) <= 2);
             }
@@ -427,7 +430,7 @@ mod tests {
             }
             let mut joiner = Joiner::new(&frames[0]);
             for f in &frames[1..] {
-                // As who believes all checksums.
+                // Assumes that all checksums are right.
                 joined += u32::from(joiner.takes(&frames[0], f, (true, true)));
             }
             if joiner.frames() == 4 {

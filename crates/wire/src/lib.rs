@@ -1,10 +1,10 @@
 //! Frame formats: bytes to representation and back.
 //!
-//! A line belongs here when it knows a byte offset. Nothing here knows a rule of a protocol, a clock or a queue.
+//! Code belongs here if it depends on a byte offset. This crate has no protocol rules, no clock and no queue.
 //!
 //! Every format has a plain representation, `Repr`, and two functions. `parse` takes untrusted bytes, checks every length
-//! and checksum, and returns the representation with the payload behind it; `emit` writes the representation into a
-//! buffer of the right length. Bytes that were cut short or lie about their length are an [`Error`], never a panic.
+//! and checksum, and returns the representation and the payload behind it. `emit` writes the representation into a buffer
+//! of the right length. Truncated bytes and wrong lengths give an [`Error`], never a panic.
 #![no_std]
 #![forbid(unsafe_code)]
 

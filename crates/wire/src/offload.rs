@@ -1,27 +1,27 @@
-//! What a sender may leave to be done to its frames, done in software: finishing a checksum, cutting a long TCP segment.
+//! Offloads in software: finishing a sender's checksum, and cutting a long TCP segment.
 //!
-//! A frame whose checksum was left holds the sum of the pseudo header in its checksum field, and says where summing
-//! starts and how far behind that the field lies (virtio 1.2, 5.1.6.2). A frame to be cut has one set of headers for all its
-//! payload; [`Cutter`] makes the frames that a network card would have made of it.
+//! A frame with an unfinished checksum holds the sum of the pseudo header in its checksum field. The sender gives the
+//! offset at which summing starts, and the offset of the field behind it (virtio 1.2, 5.1.6.2). A frame to be cut has one
+//! set of headers for all its payload; [`Cutter`] makes the frames that a network card would make.
 
 use crate::Error;
 use crate::checksum::{Sum, checksum};
 use crate::ethernet;
 
-/// Finishes the checksum over everything from `start` on; the field lies `offset` bytes behind `start`.
+/// Finishes the checksum over all bytes from `start` on; the field is `offset` bytes behind `start`.
 pub fn finish_checksum(frame: &mut [u8], start: usize, offset: usize) -> Result<(), Error> {
     let covered = frame.get_mut(start..).ok_or(Error::Truncated)?;
     if offset > covered.len().saturating_sub(2) || covered.len() < 2 {
         return Err(Error::Truncated);
     }
     let sum = checksum(covered);
-    // 0 would say that there is none (RFC 768); to TCP both are zero.
+    // 0 would mean that there is no checksum (RFC 768); for TCP both values mean zero.
     let sum = if sum == 0 { 0xFFFF } else { sum };
     covered[offset..offset + 2].copy_from_slice(&sum.to_be_bytes());
     Ok(())
 }
 
-/// Version of the IP header of a frame that is to be cut.
+/// Version of the IP header of a frame to be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// IPv4.
@@ -40,7 +40,7 @@ const TCP: u8 = 6;
 pub struct Cutter<'a> {
     frame: &'a [u8],
     network: Network,
-    /// Where the IP header and the TCP header start, and where the payload does.
+    /// Offsets of the IP header, the TCP header and the payload.
     ip: usize,
     tcp: usize,
     headers: usize,
@@ -48,8 +48,8 @@ pub struct Cutter<'a> {
 }
 
 impl<'a> Cutter<'a> {
-    /// For a frame with its TCP header at `tcp`, to be cut into segments of `segment` bytes. Whatever its lengths and
-    /// checksums say, they are written anew.
+    /// For a frame with its TCP header at `tcp`, to be cut into segments of `segment` bytes. Its lengths and checksums are
+    /// ignored and written anew.
     pub fn new(frame: &'a [u8], network: Network, tcp: usize, segment: usize) -> Result<Cutter<'a>, Error> {
         let mut ip = ethernet::HEADER_LEN;
         // 802.1Q and 802.1ad tags.
@@ -89,7 +89,7 @@ impl<'a> Cutter<'a> {
         self.headers
     }
 
-    /// How many frames it makes, at least one.
+    /// Number of frames, at least one.
     pub fn count(&self) -> usize {
         (self.frame.len() - self.headers).div_ceil(self.segment).max(1)
     }
@@ -99,13 +99,13 @@ impl<'a> Cutter<'a> {
         self.headers + (self.frame.len() - self.headers - k * self.segment).min(self.segment)
     }
 
-    /// Whether it makes no frame, which never happens.
+    /// Whether there are no frames, which is never the case.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes frame `k` (below [`Cutter::count`]) and returns how long it is; `into` has at least [`Cutter::len`] bytes.
-    /// With `left` the checksum is left to be finished, as the long one's was.
+    /// Writes frame `k` (below [`Cutter::count`]) and returns its length; `into` has at least [`Cutter::len`] bytes. With
+    /// `left` the checksum stays unfinished, as in the long segment.
     pub fn emit(&self, k: usize, left: bool, into: &mut [u8]) -> usize {
         let Cutter { frame, ip, tcp, headers, .. } = *self;
         let len = self.len(k);
@@ -137,7 +137,7 @@ impl<'a> Cutter<'a> {
         let sequence = sequence.wrapping_add((k * self.segment) as u32);
         into[tcp + 4..tcp + 8].copy_from_slice(&sequence.to_be_bytes());
         if k > 0 {
-            // CWR answers one echo and is said once (RFC 3168, 6.1.2).
+            // CWR answers one echo and is sent only once (RFC 3168, 6.1.2).
             into[tcp + 13] &= !CWR;
         }
         if k + 1 < self.count() {
@@ -159,7 +159,7 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// A long TCP segment: headers of random lengths, `payload` behind them; where its IP and TCP headers start.
+    /// A long TCP segment: headers of random lengths with `payload` behind them; and the offsets of its IP and TCP headers.
     fn long(random: &mut Random, network: Network, payload: usize) -> (Vec<u8>, usize, usize) {
         let mut frame = random.bytes(12);
         for _ in 0..random.below(3) {
@@ -192,7 +192,7 @@ mod tests {
         if random.bool() { Network::V4 } else { Network::V6 }
     }
 
-    /// The sum over pseudo header and segment as a receiver makes it; 0 when it is right.
+    /// The receiver's sum over pseudo header and segment; 0 if the checksum is right.
     fn received(network: Network, frame: &[u8], ip: usize, tcp: usize) -> u16 {
         let addresses = if network == Network::V4 { ip + 12..ip + 20 } else { ip + 8..ip + 40 };
         let mut bytes = frame[addresses].to_vec();
@@ -226,7 +226,7 @@ mod tests {
                 );
                 let flags = frame[tcp + 13] & if last { 0xFF } else { !(FIN | PSH) };
                 assert_eq!(made[tcp + 13], flags & if k == 0 { 0xFF } else { !CWR });
-                // What is not a length, number, flag or sum is copied.
+                // All bytes except lengths, numbers, flags and checksums are copied.
                 assert_eq!(made[..ip], frame[..ip]);
                 match network {
                     Network::V4 => {
@@ -241,7 +241,7 @@ mod tests {
                         assert_eq!(made[ip + 6..tcp], frame[ip + 6..tcp]);
                     }
                 }
-                // Left to the receiver it comes out the same.
+                // Finishing the checksum later gives the same result.
                 let mut later = vec![0; made.len()];
                 cutter.emit(k, true, &mut later);
                 finish_checksum(&mut later, tcp, 16).unwrap();

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::ethernet::{self, EtherType, MIN_LEN, MacAddress};
 
-/// Where MAC Control frames go: the neighbour and no further (802.3, 31B.1).
+/// Destination of MAC Control frames: the neighbour only (802.3, 31B.1).
 pub const DESTINATION: MacAddress = MacAddress([0x01, 0x80, 0xC2, 0x00, 0x00, 0x01]);
 /// Opcode of PFC (802.3, 31A); PAUSE of the whole link has 0x0001.
 pub const OPCODE: u16 = 0x0101;
@@ -11,7 +11,7 @@ pub const OPCODE: u16 = 0x0101;
 pub const LEN: usize = MIN_LEN;
 /// Bits that a unit of pause time lasts at the speed of the link (802.3, 31B.2).
 pub const QUANTUM_BITS: u64 = 512;
-/// Priorities that can be held.
+/// Number of priorities that can be paused.
 pub const CLASSES: usize = 8;
 
 /// Bytes up to the padding: header, opcode, class-enable vector, a time for each class.
@@ -20,16 +20,16 @@ const FIELDS_LEN: usize = ethernet::HEADER_LEN + 2 + 2 + 2 * CLASSES;
 /// A PFC frame, from its destination to its padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
-    /// The port that sends it.
+    /// The sending port.
     pub source: MacAddress,
-    /// Bit n says that the time of priority n is meant.
+    /// Bit n is set if the frame gives a time for priority n.
     pub class_enable: u8,
-    /// Time for each priority in units of [`QUANTUM_BITS`]; 0 lets it go on.
+    /// Pause of each priority in units of [`QUANTUM_BITS`]; 0 ends the pause.
     pub quanta: [u16; CLASSES],
 }
 
 impl Repr {
-    /// What the frame says about a priority: the time in quanta, or `None` when it says nothing.
+    /// The pause of a priority in quanta; `None` if the frame gives none.
     pub fn quanta_of(&self, priority: u8) -> Option<u16> {
         let quanta = *self.quanta.get(priority as usize)?;
         (self.class_enable >> priority & 1 == 1).then_some(quanta)

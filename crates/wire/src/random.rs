@@ -1,4 +1,4 @@
-//! Random inputs for property tests; a failure names its case, and the same case comes again in the next run.
+//! Random inputs for property tests; a failure names its case, and the next run repeats the same cases.
 
 use std::vec::Vec;
 
@@ -54,9 +54,9 @@ pub fn check(mut property: impl FnMut(&mut Random)) {
     }
 }
 
-/// Feeds `parse` random bytes, and `valid` frames that were cut short or had bytes changed: none may panic.
+/// Feeds `parse` random bytes, and truncated or changed versions of `valid` frames: it must never panic.
 ///
-/// `parse` says whether it accepted; a parser that accepts everything or nothing was not tested.
+/// `parse` returns whether it accepted the bytes; a parser that accepts everything or nothing fails the test.
 pub fn never_panics(valid: impl Fn(&mut Random) -> Vec<u8>, parse: impl Fn(&[u8]) -> bool) {
     let mut seen = [false; 2];
     check(|random| {

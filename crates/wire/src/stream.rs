@@ -1,4 +1,4 @@
-//! What stands in front of each frame in the stream of a TCP tunnel between servers: how long it is, its class and its network.
+//! The header in front of each frame in the stream of a TCP tunnel between servers: the frame's length, class and network.
 //!
 //! ```text
 //!  0                   1                   2                   3
@@ -24,18 +24,18 @@ const MAX_PRIORITY: u8 = 7;
 /// The header of a frame in a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
-    /// Bytes of the frame behind it, without its check sequence.
+    /// Bytes of the frame behind the header, without its check sequence.
     pub len: u32,
-    /// Its traffic class, 0 to 7.
+    /// The frame's traffic class, 0 to 7.
     pub priority: u8,
-    /// Its network, 24 bits.
+    /// The frame's network, 24 bits.
     pub vni: u32,
 }
 
 impl Repr {
-    /// Reads a header; returns what follows it.
+    /// Reads a header; returns the bytes behind it.
     ///
-    /// A frame shorter than its own header is [`Error::Length`], a class that there is not is [`Error::Unsupported`].
+    /// A frame shorter than its own header is [`Error::Length`], an invalid class is [`Error::Unsupported`].
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (&[l0, l1, l2, l3, priority, v0, v1, v2], rest) =
             bytes.split_first_chunk::<HEADER_LEN>().ok_or(Error::Truncated)?;
@@ -49,7 +49,7 @@ impl Repr {
         Ok((Repr { len, priority, vni: u32::from_be_bytes([0, v0, v1, v2]) }, rest))
     }
 
-    /// Writes the header into the first [`HEADER_LEN`] bytes; panics when there are fewer.
+    /// Writes the header into the first [`HEADER_LEN`] bytes; panics if there are fewer.
     pub fn emit(&self, bytes: &mut [u8]) {
         assert!(self.vni <= MAX_VNI && self.priority <= MAX_PRIORITY, "a VNI has 24 bits, a class three");
         bytes[..4].copy_from_slice(&self.len.to_be_bytes());

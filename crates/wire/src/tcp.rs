@@ -1,4 +1,4 @@
-//! TCP segments (RFC 9293) and the options this project speaks (RFC 2018, RFC 7323).
+//! TCP segments (RFC 9293) and the options that this project supports (RFC 2018, RFC 7323).
 
 use crate::seq::SeqNumber;
 
@@ -6,7 +6,7 @@ mod header;
 
 pub use header::{HEADER_LEN, MAX_HEADER_LEN, MAX_WINDOW_SCALE, Repr};
 
-/// Control bits of a segment, as they stand in the header's 14th byte.
+/// Control bits of a segment, as in the header's 14th byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u8);
 
@@ -41,7 +41,7 @@ impl Flags {
     }
 }
 
-/// Up to three SACK blocks: what fits beside the timestamp option (RFC 2018, 3).
+/// Up to three SACK blocks: as many as fit beside the timestamp option (RFC 2018, 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SackBlocks {
     len: u8,
@@ -52,7 +52,7 @@ impl SackBlocks {
     /// No blocks.
     pub const EMPTY: SackBlocks = SackBlocks { len: 0, blocks: [(SeqNumber(0), SeqNumber(0)); 3] };
 
-    /// Appends the block `[left, right)`; a fourth is ignored.
+    /// Appends the block `[left, right)`; ignores a fourth block.
     #[inline]
     pub fn push(&mut self, left: SeqNumber, right: SeqNumber) {
         if let Some(slot) = self.blocks.get_mut(self.len as usize) {
@@ -61,20 +61,20 @@ impl SackBlocks {
         }
     }
 
-    /// The blocks, the one with the most recent segment first (RFC 2018, 4).
+    /// The blocks; the first one has the most recent segment (RFC 2018, 4).
     #[inline(always)]
     pub fn as_slice(&self) -> &[(SeqNumber, SeqNumber)] {
         &self.blocks[..self.len as usize]
     }
 
-    /// Whether there is none.
+    /// Whether there are no blocks.
     #[inline(always)]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 }
 
-/// What a SYN says once (RFC 9293, 3.7.1; RFC 7323, 2; RFC 2018, 2).
+/// The options of a SYN (RFC 9293, 3.7.1; RFC 7323, 2; RFC 2018, 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SynOptions {
     /// Largest payload the sender can receive, in bytes.
@@ -85,14 +85,14 @@ pub struct SynOptions {
     pub sack_permitted: bool,
 }
 
-/// A TCP segment without its payload bytes: what a header says, and how long the payload is.
+/// A TCP segment without its payload bytes: the header's fields, and the length of the payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Sequence number of the first byte of payload, or of SYN.
     pub seq: SeqNumber,
     /// Acknowledgment number; meaningful with `Flags::ACK`.
     pub ack: SeqNumber,
-    /// Window field as it stands on the wire, not yet scaled.
+    /// Window field as on the wire, not yet scaled.
     pub window: u16,
     /// Payload length in bytes.
     pub len: u16,
@@ -107,7 +107,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Sequence space the segment takes: payload, SYN and FIN.
+    /// Length in sequence numbers: payload, SYN and FIN.
     #[inline(always)]
     pub fn seq_len(&self) -> u32 {
         self.len as u32 + self.flags.contains(Flags::SYN) as u32 + self.flags.contains(Flags::FIN) as u32

@@ -1,5 +1,5 @@
-//! TCPlight's header, behind an IPv4 header with protocol 253 (RFC 3692): what is left of TCP's where the network below brings
-//! every byte, once and in order (Crisan 2014, 5.3.2).
+//! TCPlight's header, behind an IPv4 header with protocol 253 (RFC 3692): the part of TCP's header that is needed over a
+//! network that delivers every byte once and in order (Crisan 2014, 5.3.2).
 //!
 //! ```text
 //!  0  source port, destination port                             2 + 2
@@ -11,7 +11,7 @@
 //! 16  limit: the offset up to which the other end may send          4
 //! ```
 //!
-//! Numbers are big-endian. There is no checksum: who brings every byte sees to that.
+//! Numbers are big-endian. There is no checksum: the network below protects every byte.
 
 use crate::Error;
 use crate::ipv4::Protocol;
@@ -23,21 +23,21 @@ pub const HEADER_LEN: usize = 20;
 
 const VERSION: u8 = 1;
 
-/// What a segment is besides its payload.
+/// The control bits of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// It opens a connection.
+    /// The segment opens a connection.
     pub const SYN: Flags = Flags(1);
-    /// With [`Flags::SYN`]: it answers one that does.
+    /// With [`Flags::SYN`]: the segment answers one that opens a connection.
     pub const ANSWER: Flags = Flags(2);
-    /// Nothing comes behind its payload.
+    /// No data follows the segment's payload.
     pub const FIN: Flags = Flags(4);
-    /// There is no such connection, or not any more.
+    /// The connection does not exist, or no longer exists.
     pub const RESET: Flags = Flags(8);
 
-    /// Whether all of `other` are among these.
+    /// Whether all bits of `other` are set.
     #[inline(always)]
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
@@ -58,13 +58,13 @@ pub struct Repr {
     pub source_port: u16,
     /// Port of the receiver.
     pub destination_port: u16,
-    /// What it is.
+    /// The control bits.
     pub flags: Flags,
-    /// The number that who opened the connection has given it.
+    /// The number that the opener of the connection has given it.
     pub connection: u32,
-    /// Where its payload begins.
+    /// Offset of the payload in its stream.
     pub offset: u32,
-    /// Up to where the other end may send.
+    /// Offset up to which the other end may send.
     pub limit: u32,
 }
 
@@ -88,7 +88,7 @@ impl Repr {
         Ok((repr, payload))
     }
 
-    /// Writes the header into the first [`HEADER_LEN`] bytes; panics when there are fewer.
+    /// Writes the header into the first [`HEADER_LEN`] bytes; panics if there are fewer.
     pub fn emit(&self, bytes: &mut [u8]) {
         let fields = &mut bytes[..HEADER_LEN];
         fields[0..2].copy_from_slice(&self.source_port.to_be_bytes());

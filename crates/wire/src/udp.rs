@@ -7,7 +7,7 @@ use crate::ipv4::Protocol;
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 8;
 
-/// The ports of a datagram; its length is that of the buffer.
+/// The ports of a datagram; the length comes from the buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// Port of the sender.
@@ -17,7 +17,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Reads a header and, unless it is absent, checks the checksum; returns the payload.
+    /// Reads a header and checks the checksum, unless there is none; returns the payload.
     pub fn parse<'a>(bytes: &'a [u8], pseudo: &PseudoHeader) -> Result<(Repr, &'a [u8]), Error> {
         let (&[s0, s1, d0, d1, l0, l1, c0, c1], _) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(Error::Truncated)?;
         let len = u16::from_be_bytes([l0, l1]) as usize;
@@ -33,7 +33,7 @@ impl Repr {
         Ok((Repr { source_port: ports[0], destination_port: ports[1] }, &datagram[HEADER_LEN..]))
     }
 
-    /// Writes the header in front of the payload, which stands in `bytes[HEADER_LEN..]` already.
+    /// Writes the header in front of the payload, which must already be in `bytes[HEADER_LEN..]`.
     ///
     /// Without a pseudo header the checksum is absent, as RFC 7348, 5 wants it outside of VXLAN. Panics when `bytes` is
     /// shorter than the header or longer than a datagram can be.
@@ -45,7 +45,7 @@ impl Repr {
         bytes[4..6].copy_from_slice(&len.to_be_bytes());
         bytes[6..8].fill(0);
         if let Some(pseudo) = pseudo {
-            // A sum of zero is sent as its other form, because zero says that there is none (RFC 768).
+            // A sum of zero is sent in its other form, because zero means that there is no checksum (RFC 768).
             let sum = match pseudo.checksum(Protocol::UDP.0, bytes) {
                 0 => u16::MAX,
                 sum => sum,

@@ -3,24 +3,24 @@
 use crate::Error;
 use crate::ethernet::EtherType;
 
-/// Bytes a tag adds to a frame, counted from behind its own EtherType: control information and the inner type.
+/// Bytes that a tag adds to a frame, counted from behind the tag's EtherType: control information and the inner type.
 pub const TAG_LEN: usize = 4;
 
-/// The tag control information, and what follows it.
+/// The tag control information, and the type behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// Priority code point, 0 to 7.
     pub priority: u8,
     /// Drop eligible indicator.
     pub drop_eligible: bool,
-    /// VLAN identifier, 0 to 4095; 0 means that only the priority counts.
+    /// VLAN identifier, 0 to 4095; 0 means that only the priority is valid.
     pub vid: u16,
-    /// What follows the tag.
+    /// The type behind the tag.
     pub ethertype: EtherType,
 }
 
 impl Repr {
-    /// Reads a tag; returns what follows it.
+    /// Reads a tag; returns the bytes behind it.
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (&[c0, c1, t0, t1], rest) = bytes.split_first_chunk::<TAG_LEN>().ok_or(Error::Truncated)?;
         let repr = Repr {
@@ -32,7 +32,7 @@ impl Repr {
         Ok((repr, rest))
     }
 
-    /// Writes the tag into the first [`TAG_LEN`] bytes; panics when there are fewer.
+    /// Writes the tag into the first [`TAG_LEN`] bytes; panics if there are fewer.
     pub fn emit(&self, bytes: &mut [u8]) {
         assert!(self.priority <= 7 && self.vid <= 0x0FFF, "a priority of 3 bits and a VLAN of 12");
         let control = (self.priority as u16) << 13 | (self.drop_eligible as u16) << 12 | self.vid;

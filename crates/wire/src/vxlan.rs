@@ -9,7 +9,7 @@ pub const UDP_PORT: u16 = 4789;
 /// Largest network identifier.
 pub const MAX_VNI: u32 = (1 << 24) - 1;
 
-/// The flag that says that the network identifier is valid.
+/// The flag of a valid network identifier.
 const FLAG_I: u8 = 0x08;
 
 /// The header between the outer UDP header and the inner Ethernet frame.
@@ -32,7 +32,7 @@ impl Repr {
         Ok((Repr { vni: u32::from_be_bytes([0, v0, v1, v2]) }, inner))
     }
 
-    /// Writes the header into the first [`HEADER_LEN`] bytes; panics when there are fewer.
+    /// Writes the header into the first [`HEADER_LEN`] bytes; panics if there are fewer.
     pub fn emit(&self, bytes: &mut [u8]) {
         assert!(self.vni <= MAX_VNI, "a VNI has 24 bits");
         bytes[0..4].copy_from_slice(&[FLAG_I, 0, 0, 0]);
@@ -56,7 +56,7 @@ mod tests {
         random::check(|random| {
             let vni = random.below(1 << 24) as u32;
             let mut bytes = emitted(vni);
-            // Everything but the I flag and the VNI is reserved.
+            // All bits except the I flag and the VNI are reserved.
             let noise = random.array::<HEADER_LEN>();
             for at in [0, 1, 2, 3, 7] {
                 bytes[at] |= noise[at];

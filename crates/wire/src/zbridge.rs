@@ -1,4 +1,4 @@
-//! zBridge's header: what makes the frames between two VMs reliable, behind their Ethernet header (Crisan 2014, 5.3.4).
+//! zBridge's header, which makes the frames between two VMs reliable, behind their Ethernet header (Crisan 2014, 5.3.4).
 //!
 //! ```text
 //!  0  destination, source, type 0x88B6                                        14
@@ -15,19 +15,19 @@
 //!     nack: first sequence number and length of each range                 4 + 4
 //! ```
 //!
-//! Numbers are big-endian. The frame that is carried has the same source and destination.
+//! Numbers are big-endian. The carried frame has the same source and destination.
 
 use crate::ethernet::{self, ADDRESSES_LEN, HEADER_LEN, MacAddress};
 pub use crate::zcredit::ETHERTYPE;
 use crate::{Error, crc};
 
-/// Bytes from the Ethernet header to what is carried.
+/// Bytes from the Ethernet header to the carried bytes.
 pub const OVERHEAD: usize = 20;
-/// Bytes of a frame in front of what it carries.
+/// Bytes in front of the carried bytes.
 pub const HEADERS_LEN: usize = HEADER_LEN + OVERHEAD;
-/// Bytes by which a frame grows that is carried: it keeps its type behind the header.
+/// Bytes by which a carried frame grows: its own type stays behind the header.
 pub const GROWTH: usize = OVERHEAD + 2;
-/// Ranges of one frame.
+/// Most ranges of one frame.
 pub const RANGES_MAX: usize = 16;
 
 const MAGIC: u8 = 0x5A;
@@ -42,10 +42,10 @@ const RESET: u8 = 7;
 const CLOSE: u8 = 8;
 const KEEP: u8 = 9;
 const ACK_REQUEST: u8 = 1;
-/// The last of the header.
+/// Offset of the checksum, the header's last field.
 const CHECKSUM_AT: usize = HEADERS_LEN - 4;
 
-/// Ranges of sequence numbers, first and length.
+/// Ranges of sequence numbers: first number and length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
     count: u8,
@@ -53,79 +53,81 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Adds one; `false` when there is no room.
+    /// Adds a range; `false` if there is no room.
     pub fn push(&mut self, first: u32, len: u32) -> bool {
         let Some(place) = self.ranges.get_mut(usize::from(self.count)) else { return false };
         *place = (first, len);
         self.count += 1;
         true
     }
-    /// All of them.
+    /// All ranges.
     pub fn as_slice(&self) -> &[(u32, u32)] {
         &self.ranges[..usize::from(self.count)]
     }
 }
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A frame is carried.
+    /// Carries a frame.
     Data {
-        /// An acknowledgement is asked for.
+        /// Whether an acknowledgement is requested.
         ack_request: bool,
     },
-    /// An acknowledgement is asked for; the sequence number is that of the next data.
+    /// Requests an acknowledgement; the sequence number is that of the next data.
     Ask,
-    /// All data before the acknowledgement number is here.
+    /// All data before the acknowledgement number has arrived.
     Ack,
-    /// These are missing.
+    /// The data in these ranges is missing.
     Nack(Ranges),
-    /// The first of a connection; the sequence number is the number that its sender gave it.
+    /// The first frame of a connection; the sequence number is the sender's number for the connection.
     Syn,
-    /// Its answer; the sequence number is the number that its sender gave it.
+    /// The answer to [`Kind::Syn`]; the sequence number is the sender's number for the connection.
     SynAck,
-    /// There is no connection here of the number that stands as the sequence number.
+    /// The receiver has no connection with the number in the sequence number field.
     Reset,
-    /// Its sender would end the connection, and has nothing to send: a [`Kind::Reset`] agrees. The sequence number counts its attempts.
+    /// The sender has nothing to send and offers to end the connection; a [`Kind::Reset`] agrees. The sequence number
+    /// counts the sender's attempts.
     Close,
-    /// The attempt of that number is refused, and always will be: there is something under way.
+    /// The closing attempt of this number is refused for good: data is in flight.
     Keep,
 }
 
 /// A header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// The kind of frame.
     pub kind: Kind,
-    /// The number that who gets this has given the connection; 0 in the first.
+    /// The receiver's number for the connection; 0 in the first frame.
     pub connection: u32,
-    /// Of the data in it, or of the next.
+    /// Number of the carried data, or of the next data.
     pub sequence: u32,
-    /// Data before it is here.
+    /// Number of the first data that has not arrived.
     pub acknowledgement: u32,
 }
 
 /// A frame that [carries](Kind::Data) another or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// The VM it is for.
+    /// The receiving VM.
     pub destination: MacAddress,
-    /// The VM it is from.
+    /// The sending VM.
     pub source: MacAddress,
-    /// What it says.
+    /// The header.
     pub header: Header,
 }
 
 impl Repr {
-    /// Reads a whole frame without its check sequence. Returns it with what it carries: a type and a payload, or nothing.
+    /// Reads a whole frame without its check sequence. Returns the frame and its carried bytes: a type and a payload, or
+    /// nothing.
     ///
-    /// Another type, magic, version or kind, or a nack of too many ranges, is [`Error::Unsupported`]; bytes that are not those that
-    /// were sent are [`Error::Checksum`].
+    /// Another type, magic, version or kind, or a nack with too many ranges, is [`Error::Unsupported`]; damaged bytes are
+    /// [`Error::Checksum`].
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         Repr::parse_by(bytes, crc::of)
     }
 
-    /// The same by another way to [`crc::of`].
+    /// Like [`Repr::parse`], with another implementation of [`crc::of`].
     pub fn parse_by(bytes: &[u8], sum: impl FnOnce([&[u8]; 2]) -> u32) -> Result<(Repr, &[u8]), Error> {
         let (ethernet, rest) = ethernet::Repr::parse(bytes)?;
         if ethernet.ethertype != ETHERTYPE {
@@ -156,7 +158,7 @@ impl Repr {
         Ok((Repr { destination: ethernet.destination, source: ethernet.source, header }, carried))
     }
 
-    /// Bytes that it takes with `carried` behind it.
+    /// Length of the frame with `carried` bytes behind the header.
     pub fn len(&self, carried: usize) -> usize {
         let behind = match &self.header.kind {
             Kind::Data { .. } => carried,
@@ -166,15 +168,15 @@ impl Repr {
         HEADERS_LEN + behind
     }
 
-    /// Writes the header, and its checksum, into a frame of [`Repr::len`] bytes in which what it carries stands already.
+    /// Writes the header and its checksum into a frame of [`Repr::len`] bytes that already holds the carried bytes.
     ///
     /// # Panics
-    /// When it has another length.
+    /// If the frame has another length.
     pub fn emit(&self, frame: &mut [u8]) {
         self.emit_by(frame, crc::of);
     }
 
-    /// The same by another way to [`crc::of`].
+    /// Like [`Repr::emit`], with another implementation of [`crc::of`].
     ///
     /// # Panics
     /// As [`Repr::emit`].
@@ -190,7 +192,7 @@ impl Repr {
         self.emit_headers(headers, behind, sum);
     }
 
-    /// Writes the header alone, with the checksum of it and of what stands behind it elsewhere.
+    /// Writes only the header, with the checksum over the header and the separate bytes of `behind`.
     pub fn emit_headers(&self, headers: &mut [u8; HEADERS_LEN], behind: &[u8], sum: impl FnOnce([&[u8]; 2]) -> u32) {
         let (destination, source) = (self.destination, self.source);
         ethernet::Repr { destination, source, ethertype: ETHERTYPE }.emit(headers);
@@ -216,11 +218,11 @@ impl Repr {
     }
 }
 
-/// Takes the header out of a frame that carries another: the addresses stand right before what is carried then. Returns how many bytes
-/// there are no more of at its front.
+/// Removes the header of a frame that carries another: moves the addresses right before the carried bytes. Returns the
+/// number of unused bytes at the front.
 ///
 /// # Panics
-/// When it is shorter than its header.
+/// If the frame is shorter than its header.
 pub fn unwrap(frame: &mut [u8]) -> usize {
     let front = HEADERS_LEN - ADDRESSES_LEN;
     frame[..HEADERS_LEN].copy_within(..ADDRESSES_LEN, front);

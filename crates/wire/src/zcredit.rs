@@ -1,5 +1,5 @@
-//! zCredit's messages: requests for credits and grants of them, between the hypervisors of two VMs, as frames of their own with
-//! an EtherType of their own (Crisan 2014, 5.3.3).
+//! zCredit's messages: requests for credits and grants of credits, between the hypervisors of two VMs, in frames with an
+//! EtherType of their own (Crisan 2014, 5.3.3).
 //!
 //! ```text
 //!  0  destination, source, type 0x88B6                       14
@@ -16,7 +16,7 @@
 //! 44  zeros up to the shortest frame                         16
 //! ```
 //!
-//! Numbers are big-endian. Source and destination are the two VMs': their hypervisors take the frames out by their type.
+//! Numbers are big-endian. Source and destination are the two VMs: their hypervisors recognise the frames by their type.
 
 use crate::ethernet::{self, EtherType, HEADER_LEN, MIN_LEN, MacAddress};
 use crate::{Error, crc};
@@ -26,7 +26,7 @@ pub const ETHERTYPE: EtherType = EtherType(0x88B6);
 /// Bytes of a frame without its check sequence: it is always of the smallest size.
 pub const LEN: usize = MIN_LEN;
 
-/// Tells it from the experiments of others.
+/// Distinguishes these frames from other experiments.
 const MAGIC: [u8; 4] = *b"slzc";
 const VERSION: u8 = 1;
 const REQUEST: u8 = 1;
@@ -36,37 +36,37 @@ const RESET: u8 = 4;
 const CLOSE: u8 = 5;
 const CHECKSUM_AT: usize = HEADER_LEN + 26;
 
-/// What is said. Counts are of credits since the channel began, from its number on, modulo 2^32.
+/// The content of a message. Counts are of credits since the channel began, starting at the channel's number, modulo 2^32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// From who sends data.
+    /// From the data sender.
     Request {
-        /// Credits it wants to have been granted.
+        /// Total credits that the sender wants.
         wanted: u32,
-        /// Credits it has spent on frames, or returned.
+        /// Credits that the sender has spent on frames, or returned.
         spent: u32,
-        /// Credits it knows to have been granted.
+        /// Credits that the sender knows to be granted.
         granted: u32,
-        /// Credits it has returned, counted from 0.
+        /// Credits that the sender has returned, counted from 0.
         returned: u32,
     },
-    /// From who receives data: credits granted.
+    /// From the data receiver: granted credits.
     Grant {
-        /// All of them since the channel began.
+        /// Total credits granted since the channel began.
         granted: u32,
     },
-    /// From who receives data: where are you?
+    /// From the data receiver: asks for the sender's state.
     Probe,
-    /// From who receives data: this channel is none here; begin another.
+    /// From the data receiver: the channel is unknown here; the sender must begin another.
     Reset {
-        /// A channel that is remembered: another is later than it, modulo 2^32.
+        /// A remembered channel: a new channel's number must be later, modulo 2^32.
         last: u32,
     },
-    /// From who sends data: there will be no more.
+    /// From the data sender: it will send no more data.
     Close {
-        /// Credits it had spent on frames, or returned.
+        /// Credits that the sender has spent on frames, or returned.
         spent: u32,
-        /// Credits it had returned, counted from 0.
+        /// Credits that the sender has returned, counted from 0.
         returned: u32,
     },
 }
@@ -74,21 +74,20 @@ pub enum Message {
 /// A frame, from its destination to its padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// The VM it is for.
+    /// The receiving VM.
     pub destination: MacAddress,
-    /// The VM it is from.
+    /// The sending VM.
     pub source: MacAddress,
-    /// The channel it is about: the number that who sends data gave it.
+    /// The channel: a number chosen by the data sender.
     pub channel: u32,
-    /// What it says.
+    /// The message.
     pub message: Message,
 }
 
 impl Repr {
     /// Reads a whole frame without its check sequence.
     ///
-    /// Another type, magic, version or kind is [`Error::Unsupported`]; bytes that are not those that were sent are
-    /// [`Error::Checksum`].
+    /// Another type, magic, version or kind is [`Error::Unsupported`]; damaged bytes are [`Error::Checksum`].
     pub fn parse(bytes: &[u8]) -> Result<Repr, Error> {
         let (header, rest) = ethernet::Repr::parse(bytes)?;
         if header.ethertype != ETHERTYPE {

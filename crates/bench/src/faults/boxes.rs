@@ -1,6 +1,6 @@
-//! Three servers of two VMs each and their credits, as both worlds have them. There are no channels below the credits, so frames
-//! are lost too. One VM may take nothing, another may send arbitrary messages, a VM may leave and a new one take its number, and a
-//! server may start again.
+//! Three servers of two VMs each and their credits, as both worlds have them. There are no channels below the credits,
+//! so frames are lost too. One VM may take nothing, another may send arbitrary messages, a VM may leave and a new one
+//! take its number, and a server may start again.
 
 use super::wire::Faults;
 use super::{Broken, Stream, Tally, Wire};
@@ -150,8 +150,8 @@ impl<'a> Run<'a> {
             return;
         }
         self.tally.count("absurd");
-        // On its own channels and on those of others. A receiver believes what the VM says about frames sent to it, as far as that
-        // is possible.
+        // The VM sends on its own channels and on those of others. A receiver believes the VM about frames sent to it,
+        // as far as that is possible.
         self.lost = true;
         let rng = &mut self.rng;
         let to = rng.below(ALL_VMS as u64) as usize;

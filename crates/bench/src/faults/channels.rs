@@ -1,5 +1,5 @@
-//! Two ends of a channel of zBridge that send to each other. Either may start again: it has forgotten everything then, and what was on its
-//! way to it is not sent again, as at an uplink.
+//! Two ends of a channel of zBridge that send to each other. Either end may start again. It then has forgotten
+//! everything, and frames on their way to it are not sent again, as at an uplink.
 
 use super::wire::Faults;
 use super::{Broken, Stream, Tally, Wire};
@@ -7,7 +7,7 @@ use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::transport::zbridge::{Channel, ChannelConfig, Outgoing};
 
-/// Faults end after so many steps, and everything has to after so many more.
+/// Faults end after so many steps, and the run must end after so many more.
 const STEPS: u32 = 20_000;
 const STEPS_MAX: u32 = 200_000;
 
@@ -50,7 +50,7 @@ pub(super) fn run(seed: u64, tally: &mut Tally) -> Result<(), Broken> {
             let which = rng.below(2) as usize;
             ends[which].end(&mut |_| gone += 1);
             ends[which] = end();
-            // No more was or will be on its way to who knows nothing of it.
+            // At most so many frames were or will be on their way to an end that does not know of them.
             streams.iter_mut().for_each(|stream| stream.excused = stream.sent + u64::from(buffer));
         }
         for at in 0..2 {
@@ -72,7 +72,7 @@ pub(super) fn run(seed: u64, tally: &mut Tally) -> Result<(), Broken> {
                 let mut deliver = |number| {
                     broken = broken.clone().and_then(|()| stream.on_arrival(number, false));
                 };
-                // What is refused was doubled, or is of another life.
+                // A refused frame was doubled, or belongs to another life of its sender.
                 let _ = ends[at].receive(now, &sent.header, sent.frame, &mut deliver, &mut |_| {});
                 broken?;
                 if let Some(frames) = ends[at].take_unacknowledged() {

@@ -140,7 +140,8 @@ impl<'a> Run<'a> {
                 self.tally.count("restarts");
                 let at = self.rng.below(self.sources.len() as u64) as usize;
                 self.sources[at].first = self.sources[at].stream.sent;
-                // The new number may be smaller, but never one that it had: its frames would be taken for those of that life.
+                // The new number may be smaller, but never a former number of this sender: its frames would be taken
+                // for those of its former life.
                 self.sources[at].transmission = Transmission::new(self.config, self.rng.next_u64() as u32);
                 self.restarted = true;
             }
@@ -160,7 +161,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The hostile sender asks for all credits, claims to have spent credits that it never had, and sends frames without a grant.
+    /// The hostile sender asks for all credits, claims to have spent credits that it never had, and sends frames
+    /// without a grant.
     fn lie(&mut self) {
         if !self.is_hostile || self.rng.below(4) != 0 {
             return;
@@ -188,7 +190,7 @@ impl<'a> Run<'a> {
         let _ = self.receiver.on_frame(self.now, hostile);
     }
 
-    /// Somebody who does not know the channel sends a grant.
+    /// A stranger that does not know the channel sends a grant.
     fn forge(&mut self) {
         if self.rng.below(20) != 0 {
             return;
@@ -234,7 +236,8 @@ impl<'a> Run<'a> {
         if !receiver.is_sound() || receiver.queued_max() > *queue {
             return Err(format!("the accounting: {queued} queued, {promised} promised of {queue}"));
         }
-        // Each credit that a sender has, or has spent on a frame on its way, is promised room; those of an earlier life are void.
+        // Each credit that a sender has, or has spent on a frame on its way, is promised room; credits of an earlier
+        // life are void.
         let credits: u32 = sources.iter().map(|s| s.transmission.credits()).sum();
         let flying = self.frames.iter().count() as u32;
         if !self.restarted && credits + flying > promised {

@@ -1,10 +1,10 @@
-//! A campaign of faults against zFabric: messages and frames that are lost, doubled, late, out of order, damaged and forged, servers that
-//! start again, machines that ask for everything and take nothing. By the clock of each seed alone, so that one seed is one run, again
-//! and again.
+//! A campaign of faults against zFabric. Messages and frames are lost, doubled, late, out of order, damaged and forged.
+//! Servers start again, and machines ask for everything and take nothing. Time is the clock of each seed alone, so that
+//! a seed always gives the same run.
 //!
-//! At three levels: the machines of a protocol by themselves, the credits of whole servers, and uplinks as a switch has them, back to back.
-//! What should come out is known from models that know nothing of how it is done: a number for what was sent and one for what came, and
-//! who may spend how much.
+//! The levels are the machines of a protocol by themselves, the credits of whole servers, and uplinks as a switch has
+//! them, back to back. The expected result comes from simple models, which know nothing of the protocols. They count
+//! sent and received frames, and limit the credits that each sender may spend.
 
 mod boxes;
 mod channels;
@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use wire::Wire;
 
-/// What is tried.
+/// Protocol level under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Two ends of a channel of zBridge.
     Channels,
-    /// A receive queue and all who ask it for credits.
+    /// A receive queue and all senders that ask it for credits.
     Credits,
     /// Servers with several machines, and their credits.
     Boxes,
@@ -33,7 +33,7 @@ impl Level {
     /// All of them.
     pub const ALL: [Level; 4] = [Level::Channels, Level::Credits, Level::Boxes, Level::Uplinks];
 
-    /// What it is called.
+    /// Name of the level.
     pub fn name(self) -> &'static str {
         match self {
             Level::Channels => "channels",
@@ -44,18 +44,18 @@ impl Level {
     }
 }
 
-/// What was done to the protocols, and what came through all the same.
+/// Faults injected into the protocols, and traffic that came through.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Runs.
     pub seeds: u64,
     /// Frames that were sent, and that arrived as they were.
     pub sent: u64,
-    /// See there.
+    /// Frames that arrived unchanged.
     pub received: u64,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Seeds whose run broke a rule, and which.
+    /// Seeds whose run broke a rule, each with the broken rule.
     pub violations: Vec<(u64, String)>,
 }
 
@@ -68,7 +68,7 @@ impl Tally {
 /// A rule that was broken.
 type Broken = String;
 
-/// Runs so many seeds from `first` on at a level, until `stop`.
+/// Runs so many seeds at a level, from `first` on, until `stop`.
 pub fn campaign(level: Level, first: u64, seeds: u64, mut stop: impl FnMut() -> bool) -> Tally {
     let mut tally = Tally::default();
     for seed in first..first.saturating_add(seeds) {
@@ -81,7 +81,7 @@ pub fn campaign(level: Level, first: u64, seeds: u64, mut stop: impl FnMut() -> 
             Level::Boxes => boxes::run(seed, &mut tally),
             Level::Uplinks => uplinks::run(seed, &mut tally),
         });
-        // What panics breaks a rule as well, and its seed is worth knowing.
+        // A panic breaks a rule as well, and its seed is worth knowing.
         let done = catch_unwind(run).unwrap_or_else(|_| Err("it panicked".into()));
         tally.seeds += 1;
         if let Err(broken) = done {
@@ -91,19 +91,19 @@ pub fn campaign(level: Level, first: u64, seeds: u64, mut stop: impl FnMut() -> 
     tally
 }
 
-/// What was sent from one to another in order, and how much of it has come: the whole model of a reliable network.
+/// Frames sent and received in order, from one sender to one receiver: the whole model of a reliable network.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     sent: u64,
     /// The number after the last that came.
     next: u64,
     received: u64,
-    /// Of the numbers below this one any may be missing: somebody started again.
+    /// Any of the numbers below this one may be missing, because an end started again.
     excused: u64,
 }
 
 impl Stream {
-    /// A frame came. Without `gaps` it has to be the next one, or what is missing to be excused.
+    /// Counts a frame that arrived. Without `gaps` it has to be the next one, or the missing ones have to be excused.
     fn on_arrival(&mut self, number: u64, gaps: bool) -> Result<(), Broken> {
         if number >= self.sent {
             return Err(format!("{number} came, and was never sent"));

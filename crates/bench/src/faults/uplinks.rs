@@ -1,5 +1,6 @@
-//! Two servers' uplinks back to back: tunnel, credits, channels and pauses as a switch has them, without a socket or a clock. Two tenants
-//! whose machines have the same addresses, on each server two machines of each.
+//! Two servers' uplinks back to back: tunnel, credits, channels and pauses as a switch has them, without a socket or a
+//! clock. There are two tenants, whose machines have the same addresses, and two machines of each tenant on each
+//! server.
 
 use super::wire::Faults;
 use super::{Broken, Stream, Tally, Wire};
@@ -31,14 +32,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The class that needs credits and is numbered.
 const CLASS: u8 = 3;
 const LOSSLESS: PrioritySet = PrioritySet(1 << CLASS);
-/// Tenants: the domain on a server, and the network, which no flipped bit makes that of the other.
+/// Tenants: the domain on a server, and the network. No flipped bit turns one network's number into the other's.
 const TENANTS: [(u16, u32); 2] = [(10, 700), (11, 0x5A_5A5A)];
 const MACHINES: usize = 4;
 /// Frames that a machine may wait with, and that one may have in its port.
 const TX_QUEUE: u32 = 64;
 const SHOWN: u32 = 8;
 const FOREVER: Duration = Duration::from_ms(3_600_000);
-/// Faults end after so many steps, and everything has to after so many more.
+/// Faults end after so many steps, and the run must end after so many more.
 const STEPS: u32 = 1_500;
 const STEPS_MAX: u32 = 200_000;
 
@@ -47,7 +48,7 @@ const STEPS_MAX: u32 = 200_000;
 struct Cable(Arc<Mutex<[VecDeque<Vec<u8>>; 2]>>);
 
 impl Cable {
-    /// What it is sent, and what it sends.
+    /// Frames to the server, and frames from the server.
     fn ends(&self) -> MutexGuard<'_, [VecDeque<Vec<u8>>; 2]> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,7 +87,7 @@ impl Server {
     }
 }
 
-/// What a seed says of the stack.
+/// The protocol stack that a seed chooses.
 struct Stack {
     seed: u64,
     rx_queue: u32,
@@ -126,13 +127,14 @@ impl Stack {
         let link = Link { detection_time: FOREVER, ..link };
         let mut port = Uplink::overlay(cable.clone(), link, vtep, ControllerLink::within(mailbox.clone()));
         if self.credits {
-            // It wraps; and a restarted server's clock may have been set back, but not to the very number that it had.
+            // The number wraps. A restarted server's clock may have been set back, but not to the very number that it
+            // had.
             let (wraps, any) = (u32::MAX - rng.below(100) as u32, rng.next_u64() as u32);
             let first_channel = if rng.below(2) == 0 && life == 0 { wraps } else { any };
             let usual = CreditConfig::new(self.rx_queue, TX_QUEUE, 4.min(self.rx_queue), LOSSLESS);
             let mut config = CreditConfig { first_channel, ..usual };
             if let Some(z) = self.zbridge {
-                // What is sent again needs its credit until it is there.
+                // A retransmitted frame needs its credit until it arrives.
                 let longest = z.timeout.saturating_mul(1 << 9);
                 config.reception.reclaim_after = config.reception.reclaim_after.max(longest);
                 config.reception.deadline = config.reception.deadline.max(longest);
@@ -184,7 +186,7 @@ struct World {
     gaps: bool,
     /// Frames may be missing because a server started again.
     restarted: bool,
-    /// What machines said as only servers may, and found room for.
+    /// Messages that only servers may send, forged by machines and accepted into a queue.
     forged: u64,
     stuck: Option<Machine>,
 }
@@ -205,7 +207,7 @@ pub(super) fn run(seed: u64, tally: &mut Tally) -> Result<(), Broken> {
     let mut world = World::new(stack, rng, faults)?;
     let rng = &mut world.rng;
     world.flipped = if reliable { [0, 10, 100][rng.below(3) as usize] } else { 0 };
-    // Without credits nobody may take nothing: the link stands still for all.
+    // Without credits every machine must take frames: otherwise the link stands still for all.
     world.stuck = (credits && rng.below(3) == 0).then(|| (rng.below(2) as usize, rng.below(4) as usize));
     let done = world.meet(tally).and_then(|()| world.trouble(tally)).and_then(|()| world.settle(tally));
     for stream in world.streams.values() {
@@ -249,7 +251,7 @@ impl World {
         }
     }
 
-    /// All know of each other before anything goes wrong: what is sent to nobody is dropped by name.
+    /// All machines know of each other before faults begin: frames to unknown receivers are dropped by name.
     fn meet(&mut self, tally: &mut Tally) -> Result<(), Broken> {
         let (faults, flipped) = (std::mem::take(&mut self.faults), std::mem::take(&mut self.flipped));
         for _ in 0..100 {
@@ -260,7 +262,7 @@ impl World {
         Ok(())
     }
 
-    /// What should have come has, and what is missing is accounted for.
+    /// Checks that all expected frames have arrived, and that missing ones are accounted for.
     fn account(&self) -> Result<(), Broken> {
         let all_dropped = || self.servers.iter().flat_map(|server| dropped(&server.port)).collect::<Vec<_>>();
         for (&(tenant, from, to), stream) in &self.streams {
@@ -305,7 +307,7 @@ impl World {
         Ok(())
     }
 
-    /// Nothing goes wrong any more: everything that can has to come, and then what is for who took nothing.
+    /// Ends all faults. Every frame that can still arrive has to arrive, and then the frames for the stuck machine.
     fn settle(&mut self, tally: &mut Tally) -> Result<(), Broken> {
         (self.faults, self.flipped) = (Faults::default(), 0);
         for step in 0.. {
@@ -390,7 +392,8 @@ impl World {
     fn restart_one(&mut self, n: usize, tally: &mut Tally) -> Result<(), Broken> {
         tally.count("restarts");
         self.restarted = true;
-        // What it had is gone, and what others had sent to it or send until they hear of it: no more than they have credits and buffers for.
+        // Frames in the server are lost with it. So are frames that others have sent to the server, or send until they
+        // hear of the restart: at most as many as they have credits and buffers for.
         let under_way = self.stack.rx_queue + self.stack.zbridge.map_or(0, |z| z.buffer);
         for (tenant, from) in (0..TENANTS.len()).flat_map(|t| (0..MACHINES).map(move |m| (t, m))) {
             for to in (0..MACHINES).filter(|&to| home(to) != home(from)) {
@@ -459,7 +462,7 @@ impl World {
                 let is_control = sluicenet_node::uplink::Uplink::<u32, Vec<u8>>::is_control(&frame);
                 if self.flipped > 0 && rng.below(1_000) < self.flipped {
                     tally.count("bits flipped");
-                    // Pauses have no checksum but the frame's own, which is what the device looks at.
+                    // Pauses have no checksum but the frame's own, which the device checks.
                     if is_control {
                         continue;
                     }
@@ -490,7 +493,7 @@ fn dropped(port: &Uplink<Cable>) -> Vec<(&'static str, u64)> {
 }
 
 impl Server {
-    /// All that its uplink counted.
+    /// All counters of the server's uplink.
     fn counted(&self) -> Vec<(&'static str, u64)> {
         let mut counted = Vec::new();
         self.port.counters(&mut |name, value| counted.extend((value > 0).then_some((name, value))));
@@ -513,7 +516,7 @@ impl Server {
         admits
     }
 
-    /// What the switch does with frames from the link.
+    /// Takes frames from the link as the switch does.
     fn switch(&mut self) -> Result<(), Broken> {
         while let Some(next) = self.port.next_frame().map_err(|_| "a port is broken")? {
             let domain = self.port.domain(next.buffer);
@@ -540,7 +543,7 @@ impl Server {
         if longest > u64::from(stack.rx_queue) {
             return Err(format!("a receive queue of {longest} frames of {}", stack.rx_queue));
         }
-        // Of four machines here, towards two each, from which what was not sent comes back where a connection ended.
+        // Four machines here send to two each; their unsent frames come back where a connection ended.
         let unsent = self.own("credit_unsent");
         let restored = stack.zbridge.map_or(0, |z| stack.rx_queue + z.buffer);
         if unsent > 4 * u64::from(TX_QUEUE + 2 * restored) {
@@ -568,7 +571,8 @@ mod tests {
     }
 
     impl World {
-        /// So many turns of 50 us, in which machine 0 sends to machine 2 as much as it can. Returns the numbers that came first and last.
+        /// Runs so many turns of 50 us, in which machine 0 sends to machine 2 as much as it can. Returns the numbers
+        /// that came first and last.
         fn flow(&mut self, tally: &mut Tally, turns: u32) -> Stream {
             for _ in 0..turns {
                 let stream = self.streams.entry((0, 0, 2)).or_default();
@@ -581,8 +585,8 @@ mod tests {
         }
     }
 
-    /// All that a machine may be sent is promised to one that starts again. The time that a frame may be under way, after which credits
-    /// come back by themselves, is more than a second here, and 13.8 s as servers are set up.
+    /// All credits for a machine are promised to the server that starts again. The time that a frame may be under way,
+    /// after which credits come back by themselves, is more than a second here, and 13.8 s as servers are set up.
     #[test]
     fn a_server_that_starts_again_is_granted_credits_within_two_timeouts() {
         for seed in 0..50 {

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// For a guest to do what takes it a moment, however slow the machine.
+/// Time for a short action of a guest, however slow the machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// MiB of a guest: the program, twice while it is unpacked.
 const MEMORY_MIB: u32 = 320;
@@ -32,7 +32,7 @@ impl SwitchNamespace {
 
 impl Drop for SwitchNamespace {
     fn drop(&mut self) {
-        // What is left is what `clean` is for.
+        // `clean` removes leftovers.
         let _ = Namespace::delete(self.0.name());
     }
 }
@@ -100,7 +100,7 @@ impl Guests {
         let program = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut guests = Guests { guests, program };
         for (i, guest) in guests.guests.iter_mut().enumerate() {
-            // Nothing but the experiment's frames: who is where is known.
+            // Only the experiment's frames are to pass: all addresses are known.
             for j in (0..=SENDERS).filter(|&j| j != i) {
                 let mac = Lan::mac(j).map(|b| format!("{b:02x}")).join(":");
                 said(guest, &format!("arp -s {} {mac}", Lan::address(j)))?;
@@ -130,7 +130,7 @@ impl Guests {
         let program = format!("/usr/bin/{} bench tenant", self.program);
         let (to, payload) = (Lan::socket(SINK, PORT), load.payload);
         let (sink, senders) = (SINK, SENDERS);
-        // Whoever starts sending must find the sink there.
+        // The sink must be there before a sender starts.
         let quiet = QUIET.as_secs_f64();
         let receive = format!(
             "cd /tmp; rm -f bound sent ended; {{ {program} receive --at {to} --payload {payload} --senders {senders} \
@@ -157,7 +157,7 @@ impl Guests {
         Ok((sent, answer(sink, &done, patience)?))
     }
 
-    /// What their kernels counted.
+    /// Counters of the guests' kernels.
     pub fn stacks(&mut self) -> Result<Vec<Stack>, OverloadError> {
         let command = format!("/usr/bin/{} bench tenant counters --device {DEVICE}", self.program);
         self.guests.iter_mut().map(|guest| answer(guest, &command, PATIENCE)).collect()
@@ -168,7 +168,7 @@ fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Has a guest do something that must work; what it said.
+/// Has a guest run a command that must work; returns the command's output.
 fn run(guest: &mut Guest, command: &str, patience: Duration) -> Result<String, OverloadError> {
     Ok(guest.must(command, patience)?)
 }

@@ -1,4 +1,4 @@
-//! What a sender and a sink do, the same in a namespace and in a guest, and what they say about it.
+//! Sender and sink, the same in a namespace and in a guest, and their reports.
 
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::kernel::edge::StackCounters;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The sink's UDP port.
 pub const PORT: u16 = 7000;
 
-/// What each sender is to send.
+/// Load of each sender.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Bytes of a datagram.
@@ -20,7 +20,7 @@ pub struct Load {
     pub rate: Option<f64>,
 }
 
-/// What a sender did.
+/// Report of a sender.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Sent {
     /// Datagrams that `send()` took.
@@ -29,18 +29,18 @@ pub struct Sent {
     pub seconds: f64,
 }
 
-/// What a sink saw.
+/// Report of a sink.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Received {
     /// Datagrams that `recv()` returned.
     pub received: u64,
-    /// Those that came out of order, twice, or after a gap.
+    /// Datagrams that came out of order, twice, or after a gap.
     pub disordered: u64,
     /// The time from the first to the last.
     pub seconds: f64,
 }
 
-/// What a kernel counted at the device of one of them.
+/// Counters of a kernel at the device of a sender or a sink.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Stack {
     /// Frames that the device sent.
@@ -66,7 +66,7 @@ impl From<StackCounters> for Stack {
 }
 
 impl Stack {
-    /// What was counted since.
+    /// Counts since `before`.
     pub fn since(self, before: Stack) -> Stack {
         Stack {
             sent: self.sent.wrapping_sub(before.sent),
@@ -92,7 +92,7 @@ pub fn send(sender: &mut Sender, load: &Load, stop: impl Fn() -> bool) -> io::Re
             sender.send(u64::MAX)?;
             continue;
         };
-        // What a sender could not send while it was held back, it sends afterwards.
+        // A sender catches up on the datagrams that it could not send while it was held back.
         let (due, sent) = (elapsed.as_secs_f64() * a_second, sender.sent() - before);
         if due >= sent as f64 + 1.0 {
             sender.send(due as u64 - sent)?;

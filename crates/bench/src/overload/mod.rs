@@ -1,5 +1,5 @@
-//! The loss study of Crisan 2014, 4.2.3: two senders and a sink, in namespaces or QEMU guests, over a virtual switch; what was
-//! lost, and where.
+//! The loss study of Crisan 2014, 4.2.3: two senders and a sink, in namespaces or QEMU guests, over a virtual switch.
+//! It finds the number and the places of losses.
 
 mod guests;
 pub mod load;
@@ -43,20 +43,20 @@ pub enum Switch {
     Ovs,
 }
 
-/// Between what.
+/// Setup of the measurement.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Over which switch.
+    /// The switch under test.
     pub switch: Switch,
     /// Guests with such a network device; namespaces without.
     pub guests: Option<Nic>,
-    /// Whether, over our switch, an agent in the sink's guest says what its sockets have room for.
+    /// Whether, over our switch, an agent in the sink's guest reports the free space of its sockets.
     pub agent: bool,
     /// For files of guests and of Open vSwitch.
     pub scratch: PathBuf,
 }
 
-/// Who sends and receives.
+/// Kind of the senders and of the sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tenants {
@@ -68,7 +68,7 @@ pub enum Tenants {
     E1000,
 }
 
-/// What came by at the six points of measurement: datagrams at 1 and 6, frames at the others.
+/// Counts at the six points of measurement: datagrams at 1 and 6, frames at the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Passed {
     /// 1: taken by the senders' `send()`.
@@ -92,7 +92,7 @@ pub struct Points {
     pub sender_qdisc: u64,
     /// At the senders' devices and their peers; of guests also in QEMU, before the switch's port.
     pub sender_device: u64,
-    /// In the switch; of a switch that does not count, what no other point has.
+    /// In the switch. For a switch that does not count, losses at no other point.
     pub switch: u64,
     /// At the sink's device and its peer; of a guest also between the switch's port and the guest.
     pub sink_device: u64,
@@ -102,12 +102,12 @@ pub struct Points {
     pub socket: u64,
 }
 
-/// What was measured.
+/// Results of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// Over which switch.
+    /// The switch under test.
     pub switch: Switch,
-    /// Between whom.
+    /// Kind of the senders and of the sink.
     pub tenants: Tenants,
     /// Mb/s of datagrams that both senders together were to send; absent when they sent as fast as they could.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,9 +120,9 @@ pub struct Figures {
     pub sent: u64,
     /// Datagrams that `recv()` returned.
     pub received: u64,
-    /// Those that were sent and not received.
+    /// Datagrams that were sent and not received.
     pub lost: u64,
-    /// Their share, in percent.
+    /// The share of lost datagrams, in percent.
     pub lost_percent: f64,
     /// Mb/s of datagrams that both senders together did send.
     pub sent_mbps: f64,
@@ -134,7 +134,7 @@ pub struct Figures {
     pub disordered: u64,
     /// Where they were lost.
     pub lost_at: Points,
-    /// What came by at the six points of measurement.
+    /// Counts at the six points of measurement.
     pub passed: Passed,
 }
 
@@ -184,8 +184,8 @@ const SINK: usize = 2;
 /// How long a first datagram may take: a switch may need some time to know its ports.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 
-/// A switch that did not know the sink, and sent to everybody, knows it so long after a first word of it: Open vSwitch looks at what
-/// it remembers of flows twice a second.
+/// A switch that did not know the sink, and sent to every port, knows the sink so long after its first frame. Open
+/// vSwitch updates its memory of flows twice a second.
 const LEARNED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Measures once.
@@ -193,7 +193,7 @@ pub fn run(setup: &Setup, load: &Load, stop: &AtomicBool) -> Result<Figures, Ove
     Rig::start(setup)?.measure(load, stop)
 }
 
-/// Senders, switch and sink, to be measured as often as one likes. Who sends ends before what it sends through.
+/// Senders, switch and sink, for any number of measurements. Senders end before the devices that they send through.
 #[derive(Debug)]
 pub struct Rig {
     switch: Switch,
@@ -270,7 +270,7 @@ impl Rig {
         let wiring = match setup.switch {
             Switch::Ours => Wiring::Valve,
             Switch::Bridge => Wiring::Plain,
-            // It hands frames on as they are: checksums have to be in them.
+            // Open vSwitch hands frames on unchanged: checksums have to be in them.
             Switch::Ovs => Wiring::Checksummed,
         };
         let lan = Lan::create(tag, SENDERS + 1, wiring)?;
@@ -343,7 +343,7 @@ impl Rig {
         }
     }
 
-    /// One exchange with such a load, and what was counted meanwhile. In namespaces it ends early when `stop` is raised.
+    /// One exchange with such a load, and the counts meanwhile. In namespaces it ends early when `stop` is raised.
     pub fn measure(&mut self, load: &Load, stop: &AtomicBool) -> Result<Figures, OverloadError> {
         let before = self.look()?;
         let (sent_each, seen) = self.exchange(load, stop)?;
@@ -376,7 +376,7 @@ impl Rig {
         })
     }
 
-    /// What everybody between senders and sink has counted so far.
+    /// Counts of all devices, ports and kernels between senders and sink so far.
     fn look(&mut self) -> Result<Seen, OverloadError> {
         let stacks = match (&mut self.who, &self.namespaces) {
             (Who::Guests(guests), _) => guests.stacks()?,
@@ -406,7 +406,7 @@ fn name(i: usize) -> String {
     format!("tenant-{i}")
 }
 
-/// Our switch; the experiment's receivers are slow and nobody is stuck.
+/// Our switch; the experiment's receivers are slow, and none is stuck.
 fn engine() -> Engine {
     Engine::new(
         SENDERS + 1,
@@ -466,7 +466,7 @@ impl Running {
         }
     }
 
-    /// What happened at each port.
+    /// Reports of all ports.
     fn reports(&self) -> io::Result<Vec<PortReport>> {
         self.remote.run(|engine| (0..=SENDERS).map(|i| engine.report(i).unwrap_or_default()).collect())
     }
@@ -475,10 +475,10 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
-        // One that has stopped by itself need not be woken.
+        // A thread that has stopped by itself need not be woken.
         let _ = self.remote.post(|_| ());
         if let Some(thread) = self.thread.take() {
-            // Whoever asked it meanwhile was told.
+            // Callers have already heard the thread's error.
             let _ = thread.join();
         }
     }

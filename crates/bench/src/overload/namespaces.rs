@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// When nothing more comes for so long, what is missing is lost.
+/// When nothing more comes for so long, missing datagrams are lost.
 const QUIET: Duration = Duration::from_millis(500);
 
 /// One exchange; it ends early when `stop` is raised.
@@ -43,7 +43,7 @@ pub fn introduce(lan: &Lan, i: usize) -> Result<(), OverloadError> {
     Ok(())
 }
 
-/// What the kernel counted at their devices.
+/// Counters of the kernel at the tenants' devices.
 pub fn stacks(lan: &Lan) -> Result<Vec<Stack>, OverloadError> {
     let read = |i| Ok(edge::Stack::open(lan.tenant(i), DEVICE)?.read()?.into());
     (0..=SENDERS).map(read).collect()

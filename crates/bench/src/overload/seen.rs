@@ -1,4 +1,4 @@
-//! What was counted between a sender and the sink, and what of it says where datagrams were lost.
+//! Counters between a sender and the sink, and the places of losses that follow from them.
 
 use super::load::Stack;
 use super::{OverloadError, Passed, Points, SENDERS, SINK, Switch};
@@ -18,7 +18,7 @@ pub struct DeviceSeen {
     dropped: u64,
 }
 
-/// Of the device `name` in a switch's namespace.
+/// Counts of the device `name` in a switch's namespace.
 pub fn device(namespace: &Namespace, name: &str) -> Result<DeviceSeen, OverloadError> {
     namespace.enter(|| {
         let mut links = Links::open()?;
@@ -29,7 +29,7 @@ pub fn device(namespace: &Namespace, name: &str) -> Result<DeviceSeen, OverloadE
     })?
 }
 
-/// What was counted between a tenant and the switch.
+/// Counters between a tenant and the switch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     stack: Stack,
@@ -49,10 +49,10 @@ impl Counted {
         let mut counted = Counted { stack, from: device.from, to: device.to, device: device.dropped, switch: 0 };
         if let Some(port) = port {
             let c = &port.counters;
-            // Frames for everybody that did not reach everybody are none of the experiment's.
+            // Broadcast copies that did not reach every port are no part of the experiment.
             counted.switch = c.dropped.total_frames() - c.dropped.frames(DropReason::FloodNoRoom);
             (counted.from, counted.to) = (c.accepted, c.delivered);
-            // Frames that the device did not take were kept, and are none of the lost.
+            // Frames that the device did not take were kept, and are not lost.
             let full = port.own.iter().find(|(name, _)| *name == "device_full").map_or(0, |&(_, n)| n);
             counted.device = counted.device.saturating_sub(full);
         }
@@ -70,12 +70,12 @@ impl Counted {
     }
 }
 
-/// What was counted, tenant by tenant.
+/// Counters, tenant by tenant.
 #[derive(Clone, Debug, Default)]
 pub struct Seen(pub Vec<Counted>);
 
 impl Seen {
-    /// What was counted since.
+    /// Counts since `before`.
     pub fn since(&self, before: &Seen) -> Seen {
         Seen(self.0.iter().zip(&before.0).map(|(now, before)| now.since(*before)).collect())
     }
@@ -84,7 +84,7 @@ impl Seen {
         self.0[..SENDERS].iter().map(of).sum()
     }
 
-    /// What came by at the six points of measurement.
+    /// Counts at the six points of measurement.
     pub fn passed(&self, sent: u64, received: u64) -> Passed {
         let sink = &self.0[SINK];
         Passed {
@@ -109,10 +109,11 @@ impl Seen {
             softnet: sink.stack.softnet,
             socket: sink.stack.sockets,
         };
-        // A device's counter shows what the way to the stack threw away as well.
+        // A device's counter includes frames that were dropped between the device and the stack.
         points.sink_device = points.sink_device.saturating_sub(points.softnet);
         if guests {
-            // QEMU counts nothing: what left a guest and came to no port, and what left a port and came to no guest.
+            // QEMU counts nothing. So its losses are frames that left a guest and came to no port, and frames that left
+            // a port and came to no guest.
             let left = passed.sender_device.saturating_sub(passed.switch_in);
             points.sender_device = points.sender_device.max(left);
             points.sink_device += passed.switch_out.saturating_sub(passed.sink_device);

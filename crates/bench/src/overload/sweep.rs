@@ -5,16 +5,16 @@ use super::{Figures, OverloadError, Rig, Setup, Switch};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What came out over one switch.
+/// Results over one switch.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
-    /// Over which switch.
+    /// The switch under test.
     pub switch: Switch,
     /// The most that the sink received, in Mb/s.
     pub peak_mbps: f64,
-    /// What both senders together were to send then.
+    /// Target rate of both senders together at the peak.
     pub peak_at_mbps: f64,
-    /// What the sink received at the highest rate.
+    /// Rate of the sink at the highest target rate.
     pub last_mbps: f64,
     /// The lowest rate at which something was lost.
     pub first_loss_at_mbps: Option<f64>,

@@ -1,4 +1,4 @@
-//! The two machines, and what their programs write to and read from.
+//! The two machines, and the streams of their programs.
 
 use super::servers::{CLASS, Servers, TENANT};
 use super::{Guest, Placement};
@@ -18,18 +18,18 @@ const BUFFERS: u32 = 2048;
 const PORT: u16 = 7000;
 /// Bytes of IP and UDP around a datagram's.
 const IP_UDP: usize = 28;
-/// A receiver of datagrams that has had none for so long has had all.
+/// A receiver of datagrams that gets none for so long has received all of them.
 const SILENCE: Duration = Duration::from_millis(500);
 
 pub struct Machines {
     guest: Guest,
     mtu: u16,
-    /// What is behind light sockets: their ports at first.
+    /// Ports for light sockets, until the hosts take them.
     ports: Vec<(Attachment, Ipv4Addr)>,
     hosts: Vec<Host>,
 }
 
-/// One end of what goes from one program to the other.
+/// One end of a stream from one program to the other.
 pub enum Stream {
     Tcp(TcpStream),
     Light(TcplightStream),
@@ -103,7 +103,7 @@ impl Machines {
             .collect()
     }
 
-    /// Ends what needs the servers to end.
+    /// Ends connections that need the servers for their end.
     pub fn disconnect(&mut self) {
         self.hosts.clear();
     }

@@ -1,5 +1,6 @@
-//! What a byte costs from program to program, by what the programs use and what is between their servers: the same transfer, in turns,
-//! with the processor time of all there is: both programs, both switches, and the kernel for any of them (Crisan 2014, 5.4.2).
+//! Cost of a byte from program to program, by the programs' sockets and the layers between their servers. The same
+//! transfer runs in turns. Its processor time includes both programs, both switches, and the kernel for any of them
+//! (Crisan 2014, 5.4.2).
 
 mod machines;
 mod servers;
@@ -52,7 +53,7 @@ pub enum Hypervisor {
     Zfabric,
 }
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Clone, Debug)]
 pub struct Sockets {
     /// How long each pair is measured in each turn.
@@ -61,13 +62,13 @@ pub struct Sockets {
     pub turns: u32,
     /// Connections at once.
     pub streams: u32,
-    /// What the receiver sleeps after every [`NAP_FRAMES`] frames; each of them is measured.
+    /// Sleeps of the receiver after every [`NAP_FRAMES`] frames; each of them is measured.
     pub delays: Vec<Duration>,
-    /// Where machines are, what they use, and what is below them: pairs of others are left out.
+    /// Places of the machines in measured pairs.
     pub placements: Vec<Placement>,
-    /// See there.
+    /// Sockets of the programs in measured pairs.
     pub guests: Vec<Guest>,
-    /// See there.
+    /// Layers below the sockets in measured pairs.
     pub hypervisors: Vec<Hypervisor>,
     /// A place for files that only this run uses.
     pub scratch: PathBuf,
@@ -87,7 +88,7 @@ pub struct Spread {
     pub max: f64,
 }
 
-/// What a pair does beside another one, turn by turn.
+/// Results of a pair beside another pair, turn by turn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     /// Its throughput over the other's.
@@ -96,20 +97,20 @@ pub struct Ratio {
     pub less_cpu: Spread,
 }
 
-/// All cores' time over the turn's own from which on something else was on the machine: what the kernel does for it in its own threads,
-/// and ticks of 10 ms in which cores are counted, are less.
+/// Ratio of all cores' time to the turn's own time from which on the machine was disturbed. Work of the kernel in its
+/// own threads stays below it, and so does the error of counting cores in ticks of 10 ms.
 pub const DISTURBED: f64 = 1.15;
 
-/// What came out of one turn of a pair; see [`Pair`].
+/// Results of one turn of a pair; see [`Pair`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Single {
     /// Payload received.
     pub gbps: f64,
     /// Processor seconds of programs and switches for each gigabyte received.
     pub cpu_s_per_gb: f64,
-    /// Of these, the switches'.
+    /// Processor seconds of the switches alone, for each gigabyte received.
     pub switch_s_per_gb: f64,
-    /// The same of all cores, whoever they worked for.
+    /// Processor seconds of all cores, for any work, for each gigabyte received.
     pub machine_s_per_gb: f64,
     /// Segments and frames that were sent again.
     pub resent: u64,
@@ -137,34 +138,34 @@ impl Single {
 /// Frames by where and why they were lost.
 pub type Lost = BTreeMap<String, u64>;
 
-/// What came out of one pair.
+/// Results of one pair.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pair {
     /// Where the machines were.
     pub placement: Placement,
-    /// What the programs used.
+    /// Sockets of the programs.
     pub guest: Guest,
-    /// What was below them.
+    /// Layers below the sockets.
     pub hypervisor: Hypervisor,
-    /// What the receiver slept after every [`NAP_FRAMES`] frames.
+    /// Sleep of the receiver after every [`NAP_FRAMES`] frames.
     pub delay_us: u64,
     /// Payload received.
     pub gbps: Spread,
     /// Processor seconds of programs and switches, the kernel's for them among these, for each gigabyte received.
     pub cpu_s_per_gb: Spread,
-    /// Of these, the switches'.
+    /// Processor seconds of the switches alone, for each gigabyte received.
     pub switch_s_per_gb: Spread,
-    /// The same of all cores, whoever they worked for.
+    /// Processor seconds of all cores, for any work, for each gigabyte received.
     pub machine_s_per_gb: Spread,
     /// Segments that TCP sent again, in machines and tunnels, and frames that zBridge did.
     pub resent: u64,
     /// Frames lost for good.
     pub lost: u64,
-    /// The same, by where and why.
+    /// The lost frames by place and reason.
     pub lost_at: Lost,
     /// Beside TCP over lossy switches, in the same place and as slow a receiver; if that was measured.
     pub over_tcp: Option<Ratio>,
-    /// The same beside TCP with its offloads.
+    /// Results beside TCP with its offloads.
     pub over_tcp_offload: Option<Ratio>,
     /// Each turn, in their order.
     pub single: Vec<Single>,
@@ -177,7 +178,7 @@ impl Pair {
     }
 }
 
-/// What was measured.
+/// Results of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// Connections at once.
@@ -188,7 +189,7 @@ pub struct Figures {
     pub turns: u32,
     /// Cores that all of them shared.
     pub cores: usize,
-    /// One for each pair of what programs use and what is below them, in each place and for each delay.
+    /// One entry for each pair of sockets and layers below, in each place and for each delay.
     pub pairs: Vec<Pair>,
 }
 
@@ -211,7 +212,7 @@ const STACKS: [(Guest, Hypervisor); 15] = [
     (Guest::Tcplight, Hypervisor::Zfabric),
 ];
 
-/// What one pair is.
+/// Parameters of one pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Case {
     placement: Placement,
@@ -220,7 +221,7 @@ struct Case {
     delay: Duration,
 }
 
-/// What one turn of it brought.
+/// Results of one turn of a pair.
 #[derive(Clone, Debug, Default)]
 struct Turn {
     moved: Moved,
@@ -231,15 +232,15 @@ struct Turn {
 /// Measures it; ends early when `stop` is raised.
 ///
 /// # Errors
-/// When the kernel has not what it takes, or a connection fails.
+/// When the kernel lacks a feature that the measurement needs, or a connection fails.
 pub fn run(what: &Sockets, stop: &AtomicBool) -> io::Result<Figures> {
     let cases = cases(what);
     let mut turns = vec![Vec::new(); cases.len()];
-    // Closer together than whatever else the machine does changes.
+    // The turns of all pairs are closer together than changes in the machine's other work.
     'turns: for _ in 0..what.turns {
         for (turns, &case) in turns.iter_mut().zip(&cases) {
             let turn = once(what, case, stop)?;
-            // One that was stopped before anything came has measured nothing.
+            // A turn that was stopped before any data came has measured nothing.
             if turn.moved.bytes > 0 || !stop.load(Ordering::Relaxed) {
                 turns.push(turn);
             }
@@ -324,7 +325,7 @@ fn spread(values: impl Iterator<Item = f64>) -> Spread {
     Spread { min: at(0), median: (at(last / 2) + at(values.len() / 2)) / 2.0, max: at(last) }
 }
 
-/// One turn: two servers, two machines, and what goes from one to the other.
+/// One turn: two servers, two machines, and the streams between their programs.
 fn once(what: &Sockets, case: Case, stop: &AtomicBool) -> io::Result<Turn> {
     let mut servers = Servers::new(case.hypervisor, &what.scratch)?;
     let mut machines = Machines::new(&mut servers, case.guest, case.placement)?;

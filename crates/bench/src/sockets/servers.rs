@@ -69,7 +69,7 @@ fn invalid(e: impl std::fmt::Display) -> io::Error {
 }
 
 impl Servers {
-    /// Both, with nobody at them yet.
+    /// Both servers, without machines yet.
     pub fn new(hypervisor: Hypervisor, scratch: &Path) -> io::Result<Servers> {
         // Namespaces of the turn before may still be on their way out.
         static TURNS: AtomicU32 = AtomicU32::new(0);
@@ -117,7 +117,7 @@ impl Servers {
         LINK_MTU - ENCAPSULATION_BYTES - zbridge
     }
 
-    /// Turns the switches until both machines are known to the controller: nobody is asked for in vain then.
+    /// Turns the switches until the controller knows both machines, so that no request for them is in vain.
     fn settle(&mut self) -> io::Result<()> {
         let since = Instant::now();
         while self.controller.stations() < 2 {
@@ -132,7 +132,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Runs both, and the controller, while `inside` runs, which is given what says how long the switches were busy.
+    /// Runs both servers, and the controller, while `inside` runs. `inside` gets a meter of the switches' busy time.
     pub fn run<R>(
         &mut self,
         inside: impl FnOnce(&Lan, &dyn Fn() -> io::Result<f64>) -> io::Result<R>,
@@ -150,7 +150,7 @@ impl Servers {
                 .collect();
             let result = inside(lan, &meter);
             end.store(true, Ordering::Relaxed);
-            // Whoever sleeps looks.
+            // Sleeping threads look.
             remotes.iter().for_each(|remote| drop(remote.post(|_| {})));
             for thread in running {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -172,7 +172,7 @@ impl Servers {
         self.own("zbridge_resent") + self.own("tcp_tunnel_resent")
     }
 
-    /// Frames lost for good, as far as anybody counts them: what the link lost zBridge and tunnels send again.
+    /// Frames lost for good, as far as they are counted: zBridge and tunnels retransmit losses of the link.
     pub fn lost(&self) -> Lost {
         let is_final = matches!(self.hypervisor, Hypervisor::Lossy | Hypervisor::Pfc);
         let mut lost = Lost::new();

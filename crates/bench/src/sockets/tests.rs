@@ -12,7 +12,7 @@ fn a_spread_is_the_least_the_middle_and_the_most() {
     assert_eq!(of(&[7.0]), Spread { min: 7.0, median: 7.0, max: 7.0 });
 }
 
-/// Of each turn by itself: what else the machine did in one of them is in both.
+/// The ratio is taken in each turn by itself: other work of the machine in a turn affects both.
 #[test]
 fn a_ratio_is_taken_turn_by_turn() {
     let base = [turn(1.0, 4.0, 1_000_000_000), turn(2.0, 4.0, 2_000_000_000), turn(4.0, 4.0, 4_000_000_000)];

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 /// Larger trees are more processes than one machine runs: 45 switches and 54 hosts.
 const K_MAX: u32 = 6;
-/// With less of the machine's time to spare its processors may be what is slow, as in a switch's queue one frame waits for another.
+/// With less of the machine's time to spare, its processors may be the bottleneck, where one frame waits for another as
+/// in a switch's queue.
 const IDLE_MIN: f64 = 0.1;
 /// Below it a full frame takes longer than counters take to be read, above it queues of 20 frames are no time at all.
 const RATE_BPS: std::ops::RangeInclusive<u64> = 1_000_000..=1_000_000_000;
@@ -182,7 +183,7 @@ impl Fattree {
             for load in &loads {
                 if_loud(global, &format!("{routing}, {}, seed {}", load.pattern, load.seed));
                 measured.push(measure(network, routing, load, stop).map_err(failed)?);
-                // What a fault has left is not the next run's.
+                // Faults are undone before the next run.
                 if !load.faults.is_empty() {
                     network.restore().map_err(failed)?;
                     network.start_controller(routing, self.seed, stop).map_err(failed)?;

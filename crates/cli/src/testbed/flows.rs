@@ -26,7 +26,7 @@ impl Flows {
     }
 }
 
-/// Runs variants of a scenario of flows, and prints what they came to.
+/// Runs variants of a scenario of flows, and prints their results.
 pub fn flows(variants: &[OnTestbed], simulate: bool, plot: Option<&Path>, global: Global) -> Result<(), Failure> {
     if let Some(file) = plot {
         files::can_write(file)?;

@@ -1,4 +1,4 @@
-//! `testbed iperf`: iperf3 between two tenants of the testbed that is up, and what was lost meanwhile.
+//! `testbed iperf`: iperf3 between two tenants of the testbed that is up, and the losses meanwhile.
 
 use super::failed;
 use crate::failure::Failure;
@@ -60,7 +60,7 @@ impl Iperf {
     }
 }
 
-/// What was lost, in a line, and where, a line each; then what was dropped and is no loss of the network's.
+/// Lines about losses: one for all of them, then one for each place. Drops that are no losses of the network follow.
 fn said(lost: &Lost) -> String {
     let all = [("virtual", lost.virtual_network), ("physical", lost.physical_network), ("edges", lost.edges)];
     let all: Vec<String> = all.iter().map(|(name, n)| format!("{name} {}", count(*n))).collect();
@@ -82,7 +82,7 @@ fn said(lost: &Lost) -> String {
 
 const NO_ROUTE: &str = DropReason::NoRoute.name();
 
-/// Whether frames at such a place were lost for want of room: those of bridges are, which say no reason.
+/// Whether frames at such a place were lost for want of room. Frames lost at bridges were: bridges give no reason.
 fn is_loss(place: &str) -> bool {
     let reason = place.rsplit(' ').next().unwrap_or(place);
     DropReason::ALL.iter().find(|r| r.name() == reason).is_none_or(|r| r.is_congestion())

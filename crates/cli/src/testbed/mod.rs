@@ -120,7 +120,7 @@ impl Testbed {
     }
 }
 
-/// What a scenario is made from, without its sweep, on a testbed.
+/// Runs the base of a scenario on a testbed, without its sweep.
 pub(super) fn run_base(file: &Path, loaded: &Loaded, global: Global) -> Result<(), Failure> {
     let cells = variants::cells(file, loaded, false)?;
     match cells[0].plan.application {
@@ -133,7 +133,7 @@ fn failed(e: std::io::Error) -> Failure {
     Failure::Failed(e.to_string())
 }
 
-/// Says something beside the result, unless nobody wants to hear it.
+/// Prints a message beside the result, unless with `--quiet`.
 fn if_loud(global: Global, what: &str) {
     if !global.quiet {
         output::note(what);
@@ -223,7 +223,7 @@ fn down(global: Global) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `clean`: what any run left behind.
+/// `clean`: removes leftovers of any run.
 pub(super) fn clean_up(global: Global) -> Result<(), Failure> {
     let cleaned = clean().map_err(failed)?;
     if global.json {

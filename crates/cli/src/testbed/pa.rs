@@ -21,7 +21,7 @@ impl Pa {
     }
 }
 
-/// Runs variants of a scenario of queries, and prints what they came to.
+/// Runs variants of a scenario of queries, and prints their results.
 pub fn queries(variants: &[OnTestbed], simulate: bool, global: Global) -> Result<(), Failure> {
     let run = |cell: &OnTestbed, progress: Progress<'_>| {
         measure::measure(&cell.plan, &cell.label, &cell.origin, simulate, progress)
@@ -52,7 +52,7 @@ fn table(printed: &Printed<Cell>, simulate: bool) -> String {
     let ms = |v: Option<f64>| v.map_or("-".into(), |v| format!("{v:.2} ms"));
     for cell in &printed.cells {
         let f = &cell.figures;
-        // The one that differs in flow control alone.
+        // The cell that differs in flow control alone.
         let strip = |c: &Cell| c.variant.replace(&c.flow_control, "");
         let base = printed.cells.iter().find(|c| c.flow_control == "LL" && strip(c) == strip(cell));
         let gain = match (base.and_then(|b| b.figures.mean_ms), f.mean_ms) {

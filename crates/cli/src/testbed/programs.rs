@@ -129,7 +129,7 @@ impl Part {
     }
 }
 
-/// What this machine's kernel threw away, as an object.
+/// Prints the drops of this machine's kernel as an object.
 pub(super) fn edges() -> Result<(), Failure> {
     output::json(&pa::own_edges(GUEST_DEVICE).map_err(|e| Failure::Failed(e.to_string()))?);
     Ok(())

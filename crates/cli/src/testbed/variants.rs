@@ -20,7 +20,7 @@ pub struct OnTestbed {
     pub origin: Origin,
 }
 
-/// All variants of a scenario, or what they are made from alone.
+/// All variants of a scenario, or its base alone.
 pub fn cells(file: &Path, loaded: &Loaded, all: bool) -> Result<Vec<OnTestbed>, Failure> {
     if !all {
         let plan = Plan::new(&loaded.scenario)?;
@@ -63,7 +63,7 @@ impl Told {
     }
 }
 
-/// What `pa` and `flows` print.
+/// Output of `pa` and `flows`.
 #[derive(Serialize)]
 pub struct Printed<C> {
     pub scenario: String,
@@ -75,7 +75,7 @@ pub struct Printed<C> {
     pub cells: Vec<C>,
 }
 
-/// What `run` prints of its one cell.
+/// Output of `run` for its one cell.
 struct Alone<'a, C> {
     of: &'a Printed<C>,
     one: &'a C,
@@ -99,7 +99,7 @@ impl<C: Serialize> Serialize for Alone<'_, C> {
     }
 }
 
-/// What the scenario says that real machines have not, each once.
+/// Warns of settings of the scenario that real machines do not have, once each.
 pub fn warn<'a>(plans: impl Iterator<Item = &'a Plan>, global: Global) {
     let mut said: Vec<&Warning> = Vec::new();
     for warning in plans.flat_map(|plan| &plan.warnings) {
@@ -110,7 +110,7 @@ pub fn warn<'a>(plans: impl Iterator<Item = &'a Plan>, global: Global) {
     }
 }
 
-/// Measures variants one after the other, until somebody wants to stop, and prints what they came to.
+/// Measures variants one after the other until an interrupt, and prints their results.
 pub fn measure<C: Serialize>(
     variants: &[OnTestbed],
     application: Application,
@@ -160,8 +160,8 @@ pub fn measure<C: Serialize>(
     Ok(printed.cells)
 }
 
-/// What stands below a table: the most of the fabric's events that were late, and whose figures are not the network's, by their names and
-/// figures.
+/// Text below a table: the largest share of the fabric's events that were late. Cells whose figures are not those of
+/// the network follow, by name and figure.
 pub fn lateness<'a>(cells: impl Iterator<Item = (&'a str, &'a str, &'a FabricFigures)> + Clone) -> String {
     let most = cells.clone().map(|(.., fabric)| fabric.late_share).fold(0.0, f64::max);
     let mut said =

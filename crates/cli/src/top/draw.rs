@@ -9,7 +9,7 @@ use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
 use sluicenet_vswitchd::watch::{held, lost, queued};
 use std::time::Duration;
 
-/// What the terminal can show.
+/// Capabilities of the terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     pub colour: bool,
@@ -42,7 +42,7 @@ impl Style {
     }
 }
 
-/// What is shown, and how.
+/// State of the screen, besides the view.
 pub struct Screen {
     pub style: Style,
     pub sort: Sort,
@@ -51,7 +51,7 @@ pub struct Screen {
     pub interval: Duration,
 }
 
-/// Lines at most for the switches, for who waits for whom, and for drops.
+/// Lines at most for the switches, for waiting ports, and for drops.
 const HEADS_MAX: usize = 4;
 const WAITS_MAX: usize = 8;
 const DROPS_MAX: usize = 4;
@@ -144,7 +144,7 @@ impl Screen {
         }
         let mut text = vec![Line::styled(title.to_owned(), self.style.colour(colour).add_modifier(Modifier::BOLD))];
         let room = area.height as usize - 1;
-        // What there is no room for is said, not hidden.
+        // Lines without room are counted, not hidden.
         let shown = if lines.len() > room { room.saturating_sub(1) } else { lines.len() };
         text.extend(lines[..shown].iter().map(|line| Line::raw(format!(" {line}"))));
         if shown < lines.len() {

@@ -1,4 +1,4 @@
-//! `top`: what goes through the switches of this machine, who is held back, and who waits for whom.
+//! `top`: traffic through the switches of this machine, and the ports that wait for others.
 
 mod draw;
 mod view;

@@ -1,4 +1,4 @@
-//! What is shown, whoever draws it.
+//! Content of the display, independent of its renderer.
 
 use super::super::table::{Table, count, short};
 use serde::Serialize;
@@ -60,7 +60,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// What there is to say of it in a word.
+    /// State of the port, in a word.
     pub fn state(&self) -> &'static str {
         match &self.port {
             p if p.number.is_none() => "absent",
@@ -72,7 +72,7 @@ impl Row {
         }
     }
 
-    /// Times it paused whoever is at its other end, or was paused; none where its kind knows no pauses.
+    /// Times that the port paused its other end, or was paused; none where its kind knows no pauses.
     pub fn pauses(&self) -> Option<u64> {
         let mut pauses = self.port.counters.iter().filter(|(name, _)| name.contains("pause")).peekable();
         pauses.peek()?;
@@ -104,13 +104,13 @@ pub struct Overview {
     pub name: String,
     pub uptime_s: f64,
     pub ledger: sluicenet_vswitchd::status::Ledger,
-    /// Who waits for whom, from those who hold the others up.
+    /// Waiting ports under the ports that they wait for, from those that hold others up.
     pub waiting: Vec<Waiting>,
     /// Ports of which each waits for the next and the last for the first.
     pub cycles: Vec<Vec<String>>,
 }
 
-/// What is shown.
+/// Content of the display.
 #[derive(Clone, Debug, Serialize)]
 pub struct View {
     pub switches: Vec<Overview>,
@@ -158,7 +158,7 @@ impl View {
         self.rows.iter().filter_map(absent).collect()
     }
 
-    /// Who waits for whom, a line each.
+    /// Lines about waiting ports, one for each.
     pub fn waits(&self, ascii: bool) -> Vec<String> {
         let mut lines = Vec::new();
         for head in &self.switches {

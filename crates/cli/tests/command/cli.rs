@@ -31,7 +31,7 @@ fn what_did_not_finish_is_counted_and_listed_beside_queries_too() {
     assert!(table.lines().any(|l| l.split_whitespace().take(3).eq(["flows", "0", "1"])), "{table}");
 }
 
-/// What was asked for is not there: an error, once, whoever prints it. A reader that goes (`| head`) is none.
+/// Output that cannot be written is an error, once, for every command. A reader that leaves (`| head`) is no error.
 #[test]
 fn a_full_disk_on_stdout_is_an_error() {
     if !Path::new("/dev/full").exists() {

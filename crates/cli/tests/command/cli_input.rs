@@ -1,4 +1,4 @@
-//! What the command does not take: usage, input, places; each one clear error and exit code 2.
+//! Input that the command refuses: usage, input, places; each with one clear error and exit code 2.
 
 use crate::command::{SMALL, expect, json, records, same_files};
 use sluicenet_testkit::Dir;
@@ -189,7 +189,7 @@ fn a_place_that_cannot_be_written_is_named() {
             assert!(stderr.contains(&told), "{verb:?}: {stderr}");
         }
     }
-    // A folder in which nothing can be made, whoever asks.
+    // A folder in which nobody can make anything, not even root.
     for place in ["/proc/self/fdinfo", "/proc/nowhere"] {
         let (_, stderr) = expect(2, &["run", &file, "-o", place]);
         assert!(stderr.contains("error: /proc/") && stderr.contains("cannot "), "{stderr}");
@@ -228,7 +228,7 @@ fn runs_and_sweeps_do_not_overwrite_each_other() {
     let (_, stderr) = expect(2, &["demo", "-o", &sweep, "--queries", "1"]);
     assert!(stderr.contains("flow_control=LL: already holds the result of small"), "{stderr}");
     expect(0, &["sweep", &small, "-o", &sweep, "--resume", "-q"]);
-    // Force replaces, and what is left is one thing.
+    // `--force` replaces the results, and only the new result is left.
     expect(0, &["run", &small, "-o", &sweep, "--force", "-q"]);
     same_files(&run, &{
         for entry in std::fs::read_dir(&sweep).unwrap().flatten().filter(|e| e.path().is_dir()) {
@@ -262,7 +262,7 @@ fn exit_codes_are_told_and_kept() {
         assert!(help.lines().any(|l| l.split_whitespace().next() == Some(code)), "{code}: {help}");
         assert!(readme.contains(&format!("| {code} |")), "the README has no {code}");
     }
-    // Of diff 1 says that results differ, and nothing else.
+    // Exit code 1 of `diff` says that results differ, and nothing else.
     let dir = Dir::new("cli-codes");
     let file = dir.file("small.toml", SMALL);
     let (run, sweep) = (dir.path("run"), dir.path("sweep"));

@@ -1,4 +1,4 @@
-//! What an interrupt and a kill leave behind.
+//! State after an interrupt and after a kill.
 
 use crate::command::{ENDLESS, command, expect, records};
 use serde_json::Value;

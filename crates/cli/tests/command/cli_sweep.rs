@@ -40,7 +40,7 @@ fn a_sweep_is_the_same_on_any_number_of_workers_and_resumes() {
     assert_eq!(runs.len(), 4);
     assert_eq!(runs[1]["axes"], serde_json::json!([["congestion", "newreno"], ["flow_control", "ZZ"]]));
     assert_eq!(first["lost_where_none_may_be"], 0);
-    // What the table shows is there: the gain of ZZ over LL too.
+    // The values of the table are there, the gain of ZZ over LL too.
     let mean = |i: usize| runs[i]["queries"]["mean_us"].as_f64().unwrap();
     assert_eq!(runs[0]["gain"], 1.0);
     assert!((runs[1]["gain"].as_f64().unwrap() - mean(0) / mean(1)).abs() < 1e-9, "{}", runs[1]);
@@ -205,7 +205,7 @@ fn run_shows_the_tables_of_a_scenario() {
     }
 }
 
-/// What is left of an axis is shown beside what is left of the source's; `-o` records one run only.
+/// The remaining values of an axis are shown beside the source's remaining values; `-o` records one run only.
 #[test]
 fn a_table_of_fewer_values_is_a_table() {
     let file = repository("scenarios/alfares2012/table-3-1.toml");

@@ -1,5 +1,5 @@
-//! What tests share that run the command as a user does.
-// Each of them uses a part of it.
+//! Shared parts of tests that run the command as a user does.
+// Each test uses a part of this module.
 #![allow(dead_code)]
 
 use serde_json::Value;
@@ -28,7 +28,7 @@ pub fn expect(code: i32, args: &[&str]) -> (String, String) {
     (stdout, stderr)
 }
 
-/// Runs it with `--json` and returns what it printed, which is JSON and nothing else.
+/// Runs the command with `--json` and returns its output, which is JSON and nothing else.
 #[track_caller]
 pub fn json(code: i32, args: &[&str]) -> Value {
     let mut all = args.to_vec();
@@ -93,7 +93,7 @@ inter_arrival = { kind = "exponential", mean = "50 us" }
 "scenario.flow_control" = ["LL", "ZZ"]
 "#;
 
-/// Flows that never end: what an interrupt is for.
+/// Flows that never end, for tests with an interrupt.
 pub const ENDLESS: &str = r#"
 [scenario]
 name = "endless"

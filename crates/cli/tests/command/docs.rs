@@ -1,7 +1,7 @@
 //! The reference pages are made from the code: keys and defaults of scenarios, tables and columns of records.
 //!
-//! A page holds blocks between `<!-- made from code: WHAT -->` and `<!-- end -->`; what stands in them must be what this file
-//! makes. With `SLUICENET_DOCS=write` (that is `make docs`) the blocks are written instead.
+//! A page holds blocks between `<!-- made from code: WHAT -->` and `<!-- end -->`. Their text must equal the text that
+//! this file makes. With `SLUICENET_DOCS=write` (that is `make docs`) the blocks are written instead.
 
 use serde_json::Value;
 use sluicenet_experiment::workload::KINDS;
@@ -21,7 +21,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(repository(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Checks, or writes, the blocks of a page; returns what they are of.
+/// Checks, or writes, the blocks of a page; returns their names.
 fn check(page: &str, make: impl Fn(&str) -> String) -> Vec<String> {
     let before = read(page);
     let mut after = String::new();
@@ -71,7 +71,7 @@ fn defaults(set: &str) -> Value {
     serde_json::from_str(&loaded.scenario.canonical_json().unwrap()).unwrap()
 }
 
-/// What kind of value a key takes, told from its schema.
+/// Kind of a key's value, from its schema.
 fn kind(schema: &Value) -> String {
     if let Some(any) = schema["anyOf"].as_array() {
         let text = |s: &Value| s["pattern"].as_str().unwrap_or("").to_string();
@@ -112,7 +112,7 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-/// A bound, as a power of two where that is what it is.
+/// A bound, as a power of two where it is one.
 fn bound(n: &Value) -> String {
     match n.as_u64() {
         Some(u64::MAX) => "2^64 - 1".into(),

@@ -1,4 +1,4 @@
-//! `sluicenet fabric`: what it prints of a fat-tree, what other tools make of that, and what it does not take.
+//! `sluicenet fabric`: its output about a fat-tree, the use of that output in other tools, and refused input.
 
 use crate::command::{expect, json, repository};
 use sluicenet_dataplane::kernel::netns::Namespace;
@@ -234,14 +234,14 @@ fn over_open_vswitch_every_host_reaches_every_other_and_what_nobody_has_goes_now
                 let _ = socket.send_to(&to.octets(), (*to, 9));
                 let mut buffer = [0; 64];
                 match receiver.recv_from(&mut buffer) {
-                    // Late ones of an earlier pair are passed over.
+                    // Late datagrams of an earlier pair are passed over.
                     Ok((4, SocketAddr::V4(source))) if source.ip() == from && buffer[..4] == to.octets() => break,
                     _ => {}
                 }
             }
         }
     }
-    // Who asks for 10.2.2.2 is dropped in pod 2; by the tables of figure 3.5 alone the question would go round.
+    // A question for 10.2.2.2 is dropped in pod 2; by the tables of figure 3.5 alone it would go round.
     let _ = ends[0].1.send_to(&[0], (Ipv4Addr::new(10, 2, 2, 2), 9));
     let dropped = || {
         let mut flows = ovs.tool("ovs-ofctl -O OpenFlow13 dump-flows a2-0 arp,arp_tpa=10.2.0.0/16");

@@ -1,4 +1,4 @@
-//! `sluicenet clean`: what a killed run left is gone, what belongs to one that runs is kept.
+//! `sluicenet clean`: leftovers of a killed run are removed, devices and files of a live run are kept.
 
 use sluicenet_dataplane::kernel::netns;
 use sluicenet_dataplane::leftovers;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A run that is killed whatever happens.
+/// A run that is killed at the end of the test, also when the test fails.
 struct Run(Child);
 
 impl Drop for Run {
@@ -24,7 +24,7 @@ fn clean() -> String {
     said
 }
 
-/// The numbers of the programs in what a process has written down.
+/// The numbers of the programs in the record of a process.
 fn programs(record: &str) -> Vec<i32> {
     let programs = record.lines().filter_map(|l| l.strip_prefix("program "));
     programs.map(|l| l.split(' ').next().unwrap().parse().unwrap()).collect()

@@ -1,6 +1,6 @@
 //! Real QEMU guests, under software emulation, that talk to each other through `sluicenet switch`.
 //!
-//! Needs what `sluicenet_testbed::guest` needs, and iperf3; what is missing is said, and the test skipped.
+//! Needs the requirements of `sluicenet_testbed::guest`, and iperf3. The test reports a missing one, and is skipped.
 
 use crate::switching::Running;
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// For a guest to do what takes it a moment, however slow the machine.
+/// Time for a short action of a guest, however slow the machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn said(guest: &mut Guest, command: &str) -> String {
@@ -43,12 +43,12 @@ fn guest(running: &Running, parts: &Parts, k: usize, programs: Vec<PathBuf>, bes
     Guest::start(parts, &config, &folder, PATIENCE).unwrap()
 }
 
-/// What a program of a guest is told by, besides its name: this very file is that program.
+/// The variable that gives a guest's program its role, besides its name: this very file is that program.
 const ROLE: &str = "SLUICENET_TEST_ROLE";
 const SINK: u16 = 7000;
 const DATAGRAM: usize = 1400;
 
-/// In a guest: sends, or receives slowly, so many datagrams, and says how many there were.
+/// In a guest: sends so many datagrams, or receives them slowly, and prints their number.
 fn play(role: &str) {
     let words: Vec<&str> = role.split(' ').collect();
     let (count, address) = (words[1].parse().unwrap(), words[2].parse::<Ipv4Addr>().unwrap());
@@ -80,7 +80,7 @@ fn play(role: &str) {
     }
 }
 
-/// A program without what only a debugger reads, for the memory of a guest.
+/// A program without debugging information, for the memory of a guest.
 fn stripped(program: &std::path::Path, running: &Running, name: &str) -> PathBuf {
     let to = running.folder.join(name);
     let done = Command::new("strip").arg("-o").arg(&to).arg(program).status().unwrap();
@@ -110,7 +110,7 @@ fn a_slow_program_in_a_guest_loses_nothing_with_an_agent() {
 
     said(&mut receiver, "sluicenet agent --detection-time off >/tmp/agent 2>&1 &");
     running.until("the agent", |s| s.ports[1].counters.get("agent") == Some(&1));
-    // What waits in the sender's kernel until a neighbour's address is known may be lost there.
+    // Frames that wait in the sender's kernel for a neighbour's address may be lost there.
     said(&mut sender, "until ping -c 1 -W 1 10.99.0.2 >/dev/null; do :; done");
     let count = 6_000;
     said(&mut receiver, &format!("{} >/tmp/sink 2>&1 &", player(format!("receive {count} 10.99.0.2"))));
@@ -122,7 +122,7 @@ fn a_slow_program_in_a_guest_loses_nothing_with_an_agent() {
     let status = running.status();
     let port = &status.ports[1].counters;
     assert!(received.contains(&format!("received {count} out of order 0")), "{received} {status:?}");
-    // It was held for it.
+    // Frames were held for the agent.
     assert!(port["agent_held"] > 0 && port["agent_lost"] == 0 && port["agent_bad"] == 0, "{port:?}");
     // A program that reads as fast as it can, but not as fast as one can send.
     let mut flood = || {
@@ -134,14 +134,14 @@ fn a_slow_program_in_a_guest_loses_nothing_with_an_agent() {
     said(&mut receiver, "iperf3 -s -D && sleep 1");
     let (lost, of) = flood();
     assert!(lost == 0 && of > 0, "iperf3: {lost} lost of {of}");
-    // One that ends in order limits nobody any more.
+    // An agent that ends in order limits no sender any more.
     said(&mut receiver, "killall sluicenet");
     running.until("the agent's end", |s| s.ports[1].counters["agent"] == 0);
     assert_eq!(running.status().ports[1].counters["agent_lost"], 0);
     let time = started.elapsed().as_secs_f64();
     println!("with an agent: {received}iperf3: {lost} lost of {of}; {time:.0} s");
 
-    // And without it the same programs lose.
+    // Without the agent the same programs lose datagrams.
     let (lost, of) = flood();
     said(&mut receiver, &format!("{} >/tmp/sink 2>&1 &", player(format!("receive {count} 10.99.0.2"))));
     said(&mut receiver, "until grep -q ready /tmp/sink; do :; done");
@@ -159,7 +159,7 @@ fn two_guests_ping_and_stream_to_each_other_through_the_switch() {
         Err(e @ GuestError::Missing(_)) => return println!("skipped: {e}"),
         Err(e) => panic!("{e}"),
     };
-    // However slow the machine, nobody is given up.
+    // However slow the machine, no guest is given up.
     let running = Running::start("guests", "[watchdog]\naction = \"off\"\n");
     let started = Instant::now();
     let mut zero = guest(&running, &parts, 0, vec![iperf3.clone()], "");
@@ -190,11 +190,11 @@ fn two_guests_ping_and_stream_to_each_other_through_the_switch() {
             assert_eq!(port.counters.get(name), Some(&expected), "{}: {name}", port.name);
         }
         assert!(port.refused.is_empty(), "{:?}", port.refused);
-        // What the first sends to all before the second is there is not waited with.
+        // The switch does not keep the first guest's broadcasts until the second guest is there.
         let named = port.dropped.keys().all(|reason| reason == "flood_no_room");
         assert!(named, "{:?}", port.dropped);
     }
-    // One is killed: the switch notices, and the other is none the worse.
+    // One guest is killed: the switch notices, and the other guest is none the worse.
     drop(one);
     running.until("the switch to notice", |s| s.ports[1].counters.get("connected") == Some(&0));
     assert_eq!(running.status().ports[0].counters.get("connected"), Some(&1));
@@ -220,20 +220,21 @@ fn guests_killed_with_frames_in_flight_cost_nobody_else() {
     said(&mut zero, &format!("{send} >/dev/null 2>&1 &"));
     running.until("frames for one", |s| s.ports[1].delivered > 2_000);
 
-    // The receiver, while frames are on their way to it: they wait for it, and their sender with them, but nobody else.
+    // The receiver is killed while frames are on their way to it. They wait for it, and so does their sender, but no
+    // other guest.
     drop(one);
     running.until("the switch to notice", |s| s.ports[1].counters["connected"] == 0);
     running.until("the sender to wait", |s| {
         s.ports[0].waits_for.iter().any(|port| port == "guest1") || s.ports[0].lent > 0
     });
     said(&mut two, "true");
-    // The sender, while it sends: what the switch holds of it is copied out of its memory first.
+    // The sender is killed while it sends: the switch first copies held frames out of the sender's memory.
     drop(zero);
     let balance = |s: &Status| s.ledger.accepted == s.ledger.delivered + s.ledger.dropped + s.ledger.queued;
     let left = running.until("the sums to balance", |s| s.ports[0].counters["connected"] == 0 && balance(s));
     assert_eq!(u64::from(left.ports[0].lent), left.ports[0].counters["evacuated"], "{left:?}");
     assert!(left.ports.iter().all(|p| p.counters["broken_queues"] == 0 && p.counters["memory_lost"] == 0), "{left:?}");
-    // The receiver comes back, and gets what waited for it: nothing of the dead sender is held any more.
+    // The receiver comes back, and gets the frames that waited for it: no frame of the dead sender is held any more.
     let folder = running.folder.join("again");
     std::fs::create_dir(&folder).unwrap();
     let config = GuestConfig {

@@ -1,7 +1,7 @@
-//! `bench overload`: two tenants at full speed into one sink; what is lost over which switch, and where. `bench loss-sweep`: at
-//! rates that rise.
+//! `bench overload`: two tenants at full speed into one sink, and the number and places of losses over each switch.
+//! `bench loss-sweep`: the losses at rising rates.
 //!
-//! With guests it needs what `sluicenet_testbed::guest` needs; what is missing is said, and the test skipped.
+//! With guests it needs the requirements of `sluicenet_testbed::guest`. The test reports a missing one, and is skipped.
 
 use serde_json::Value;
 use sluicenet_dataplane::kernel::netns;
@@ -9,7 +9,7 @@ use sluicenet_testbed::guest::{Nic, Parts};
 use std::path::Path;
 use std::process::Command;
 
-/// What `bench` prints, if namespaces can be made.
+/// Output of `bench`, if namespaces can be made.
 fn bench(words: &[&str]) -> Option<Value> {
     if let Err(e) = netns::may_make_namespaces() {
         eprintln!("SKIPPED: {e}");
@@ -26,7 +26,7 @@ fn figures(switch: &str, besides: &[&str]) -> Option<Value> {
     Some(figures)
 }
 
-/// What must be so over any switch.
+/// Checks that hold over any switch.
 fn check(figures: &Value) {
     let number = |name: &str| figures[name].as_u64().unwrap();
     assert!(number("received") > 0);
@@ -35,7 +35,7 @@ fn check(figures: &Value) {
     assert_eq!(number("lost"), at, "every loss has a place: {figures}");
 }
 
-/// The same with guests.
+/// Output of `bench overload` with guests.
 fn guests(switch: &str, nic: Nic, name: &str) -> Option<Value> {
     if let Err(e) = Parts::find(nic) {
         eprintln!("SKIPPED: {e}");
@@ -44,8 +44,9 @@ fn guests(switch: &str, nic: Nic, name: &str) -> Option<Value> {
     figures(switch, &["--guests", "--nic", name])
 }
 
-/// Nothing is lost, and every point of measurement says so. At two of them the switch's own words come by, too: those to an agent at
-/// the sink's device, and at a sender's those that its port sends past the queue it holds.
+/// Nothing is lost, and every point of measurement says so. At two of them the switch's own frames come by, too. At the
+/// sink's device these are for an agent. At a sender's device, the sender's port sends them past the queue that it
+/// holds.
 fn nothing_is_lost(figures: &Value) {
     assert_eq!((figures["lost"].as_u64(), figures["disordered"].as_u64()), (Some(0), Some(0)), "{figures}");
     let (passed, sent) = (&figures["passed"], figures["sent"].as_u64());
@@ -127,7 +128,7 @@ fn a_sweep_measures_each_rate_over_each_switch_and_draws_them() {
         let targets: Vec<_> = points.iter().map(|point| point["target_mbps"].as_f64().unwrap()).collect();
         assert_eq!(targets, [40.0, 80.0], "both senders together");
         for (point, target) in points.iter().zip(targets) {
-            // One that was held up sends less, and none sends more.
+            // A sender that was held up sends less, and none sends more.
             assert!(
                 point["sent"].as_f64().unwrap() * 1472.0 * 8.0 / 1e6
                     <= target * point["seconds"].as_f64().unwrap() + 1.0

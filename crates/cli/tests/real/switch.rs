@@ -1,4 +1,4 @@
-//! `sluicenet switch`: a process that serves programs, is asked, reloads and stops; what strangers send it harms nobody.
+//! `sluicenet switch`: a process that serves programs, is asked, reloads and stops; messages of strangers harm nobody.
 
 use crate::switching::{Running, TWO, frame, kick, spawn, text};
 use serde_json::Value;
@@ -30,7 +30,7 @@ fn programs_attach_and_their_frames_go_through() {
         assert_eq!(b.receive(&mut into).unwrap(), Some(60));
         assert_eq!(into[..60], frame(10, 11));
     }
-    // Who goes away takes the port along; the next one finds it as new.
+    // A client that leaves takes its port along; the next client finds the port as new.
     drop((at_a, a));
     running.until("the port is free", |s| s.ports[0].number.is_none());
     running.attach("a");
@@ -46,7 +46,7 @@ fn ports_and_watchdog_change_while_traffic_runs() {
         matches!(running.ask(Request::Reload), Answer::Ok(text) if text.starts_with("1 ports added, 0 removed, 0 changed"))
     );
     let (_at_c, _c) = running.attach("c");
-    // Nobody else can be the machine of a port: its address is given.
+    // No other machine can be the machine of a port: its address is given.
     assert!(a.send(&frame(11, 12)).unwrap());
     if a.publish() {
         kick(&at_a);
@@ -58,7 +58,7 @@ fn ports_and_watchdog_change_while_traffic_runs() {
     }
     running.until("a frame", |s| s.ports[1].delivered == 1);
     assert_eq!(b.receive(&mut [0; 64]).unwrap(), Some(60));
-    // What cannot change is refused, and nothing changes.
+    // Changes of fixed settings are refused, and nothing changes.
     std::fs::write(
         running.folder.join("vs.toml"),
         text(&running.folder, TWO).replace("[switch]", "[switch]\nslots = 5"),
@@ -105,7 +105,7 @@ fn who_may_talk_to_whom_is_said_by_the_file_and_reloads() {
     send();
     running.until("an allowed frame", |s| s.ports[1].delivered == 1);
     assert_eq!(b.receive(&mut [0; 64]).unwrap(), Some(60));
-    // Who is at a port without an address could be either of them.
+    // A machine at a port without an address could be either of them.
     let add = |settings: &[&str]| {
         let settings = settings.iter().map(|&s| s.to_owned()).collect();
         running.ask(Request::AddPort { name: "c".into(), settings })
@@ -153,7 +153,7 @@ fn what_strangers_say_harms_nobody() {
         &format!("{}\n", "x".repeat(1 << 17)),
     ] {
         let mut stream = UnixStream::connect(running.control()).unwrap();
-        // It may have hung up before all is said.
+        // The switch may have hung up before the request is complete.
         let _ = stream.write_all(words.as_bytes());
         let mut answer = String::new();
         let _ = BufReader::new(&stream).read_line(&mut answer);

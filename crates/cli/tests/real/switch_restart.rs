@@ -1,4 +1,5 @@
-//! `sluicenet switch` stops and starts again, as processes, amid tenants that send as fast as they can: what was sent arrives.
+//! `sluicenet switch` stops and starts again, as processes, amid tenants that send as fast as they can: sent frames
+//! arrive.
 
 use serde_json::Value;
 use sluicenet_dataplane::kernel::lan::{DEVICE, Lan, Wiring};
@@ -87,7 +88,7 @@ impl Drop for Switch {
     }
 }
 
-/// Raises a flag when it goes, also when a test fails: who runs beside it ends then.
+/// Raises a flag when dropped, also when a test fails, so that threads beside the test end.
 struct Raised<'a>(&'a AtomicBool);
 
 impl Drop for Raised<'_> {
@@ -96,8 +97,8 @@ impl Drop for Raised<'_> {
     }
 }
 
-/// A restart for each of `downs`, so long, with `busy` threads beside it that do nothing but run; the sink rests as long after
-/// each batch.
+/// Restarts the switch once for each of `downs`, and leaves it down for so long. `busy` threads beside it only run; the
+/// sink rests for `rest` after each batch.
 fn restarts(tag: &str, downs: &[Duration], busy: usize, rest: Duration) {
     if let Err(e) = netns::may_make_namespaces() {
         eprintln!("SKIPPED: {e}");
@@ -160,7 +161,7 @@ fn restarts(tag: &str, downs: &[Duration], busy: usize, rest: Duration) {
         more();
         stop.store(true, Relaxed);
         senders.into_iter().for_each(|s| s.join().unwrap());
-        // Those sockets are closed, what they sent is on its way.
+        // The sockets of these flows are closed, but sent data is still on its way.
         let (sent, until) = (total(), Instant::now() + Duration::from_secs(60));
         while received.load(Relaxed) + said < sent && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));

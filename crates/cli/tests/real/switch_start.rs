@@ -66,7 +66,7 @@ fn a_machine_that_is_not_as_it_should_be_keeps_no_other_from_being_served() {
         format!("ip -n {renamed} link set eth0 down"),
         format!("ip -n {renamed} link set eth0 name other"),
         format!("ip -n {renamed} link set other up"),
-        // What is for a machine at whose port nobody is.
+        // Frames from `a` to a machine whose port is absent.
         format!("ip -n {a} neigh add 10.0.0.3 lladdr 02:00:00:00:00:03 dev eth0"),
     ] {
         system(&line).unwrap();
@@ -92,9 +92,9 @@ fn a_machine_that_is_not_as_it_should_be_keeps_no_other_from_being_served() {
     let shown = String::from_utf8(show.stdout).unwrap();
     let words = format!("nobody there: the device eth0 of {off}: it is switched off");
     assert!(shown.contains(&words) && shown.contains("(tried again when the switch is started again)"), "{shown}");
-    // Who is there is served.
+    // Present machines are served.
     arrive(a, b, "10.0.0.2");
-    // What is for a machine that is not there goes to nobody, by name.
+    // Frames to an absent machine are dropped as `port_gone`.
     let before = running.status().gone.dropped.get("port_gone").copied().unwrap_or(0);
     let sender = socket(a, "0.0.0.0:0");
     (0..3).for_each(|n| assert_eq!(sender.send_to(&[n; 100], "10.0.0.3:7000").unwrap(), 100));
@@ -146,7 +146,7 @@ fn with_hotplug_machines_come_while_the_switch_runs() {
     let added = running.ask(Request::AddPort { name: "v3".into(), settings: settings.into() });
     assert!(matches!(added, Answer::Ok(_)), "{added:?}");
     arrive(a, new, "10.0.0.3");
-    // What is kept is what that takes, and no more.
+    // The switch keeps the capabilities that a new port takes, and no more.
     let kept = running.line("the start", |l| l["message"] == "switch started")["capabilities"].clone();
     assert_eq!(kept, "CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN");
 }
@@ -186,7 +186,7 @@ fn what_is_for_a_program_that_is_not_there_goes_to_nobody() {
     let running = Running::start("nobody", &format!("{TWO}[[port]]\nname = \"c\"\nkind = \"shm\"\n"));
     let (at_a, mut a) = running.attach("a");
     let (_at_c, mut c) = running.attach("c");
-    // The machine of b is 02:...:0b, and nobody is at b: neither before somebody was, nor after.
+    // The machine of b is 02:...:0b, and no program is at b: neither before one was, nor after.
     for times in 1..3 {
         assert!(a.send(&frame(10, 11)).unwrap());
         if a.publish() {
@@ -198,7 +198,7 @@ fn what_is_for_a_program_that_is_not_there_goes_to_nobody() {
         running.until("b is free", |s| port(s, "b").number.is_none());
     }
     assert_eq!(c.receive(&mut [0; 2048]).unwrap(), None, "it was flooded");
-    // Once it is no port's it is anybody's.
+    // An address that is no port's any more is open to any port.
     assert!(matches!(running.ask(Request::DelPort { name: "b".into() }), Answer::Ok(_)));
     assert!(a.send(&frame(10, 11)).unwrap());
     if a.publish() {

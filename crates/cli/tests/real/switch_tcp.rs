@@ -1,4 +1,5 @@
-//! TCP between two tenants of a switch as a process: its segments, which the kernel cuts and merges on their way, come in order.
+//! TCP between two tenants of a switch as a process: its segments, which the kernel cuts and merges on their way, come
+//! in order.
 
 use crate::switching::Running;
 use sluicenet_dataplane::kernel::lan::{DEVICE, Lan, Wiring};

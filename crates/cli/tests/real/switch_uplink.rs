@@ -1,5 +1,5 @@
-//! Two switches, as processes, joined by a link with priority flow control: a program that reads slowly behind one of them costs those
-//! behind the other nothing but time.
+//! Two switches, as processes, joined by a link with priority flow control. A program that reads slowly behind one
+//! switch costs programs behind the other nothing but time.
 
 use crate::switching::Running;
 use sluicenet_dataplane::kernel::KernelError;
@@ -10,7 +10,7 @@ use sluicenet_dataplane::kernel::netns;
 use std::time::{Duration, Instant};
 
 const PAYLOAD: usize = 1400;
-/// Frames a second of full size fill the link many times over what the sink reads.
+/// At this rate, full-size frames fill the link many times over the rate at which the sink reads.
 const RATE: &str = "1 Gb/s";
 /// Datagrams of each sender.
 const EACH: u64 = 6_000;
@@ -77,7 +77,7 @@ fn a_slow_reader_behind_another_switch_loses_nothing() {
         port.counters.get(name).copied().unwrap_or(0)
     };
     for status in [&ours, &theirs] {
-        // A copy for everybody, of what kernels say by themselves, waits for no room.
+        // A broadcast copy, of frames that kernels send by themselves, waits for no room.
         let dropped = status.ports.iter().flat_map(|p| &p.dropped).filter(|&(reason, _)| reason != "flood_no_room");
         let dropped: u64 = dropped.map(|(_, frames)| frames).sum();
         assert_eq!((dropped, uplink(status, "headroom_exceeded")), (0, 0), "{status:?}");

@@ -1,4 +1,4 @@
-//! Looking at a switch that runs: metrics, log, captures, `top`; and what it may do after it has started.
+//! Looking at a switch that runs: metrics, log, captures, `top`; and its permissions after it has started.
 
 use crate::switching::{Running, TWO, frame, kick, text};
 use serde_json::Value;
@@ -20,14 +20,14 @@ fn heard(name: &str, ports: &str) -> (Running, SocketAddr) {
 fn fetch(metrics: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(metrics).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    // Who is refused may be hung up on, before all is said.
+    // The server may hang up on a refused request before all of the request is sent.
     let _ = stream.write_all(request.as_bytes());
     let mut text = String::new();
     let _ = stream.read_to_string(&mut text);
     text
 }
 
-/// The samples of a page in Prometheus' text format; whatever is not of that format fails.
+/// The samples of a page in Prometheus' text format; any other text fails.
 fn samples(page: &str) -> BTreeMap<String, f64> {
     let (head, body) = page.split_once("\r\n\r\n").expect("a head and a body");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("text/plain; version=0.0.4"), "{head}");
@@ -74,7 +74,8 @@ fn metrics_are_fetched_and_slow_or_many_clients_harm_nobody() {
     assert_eq!(of("sluicenet_port_isolated{switch=\"vs\",port=\"a\"}"), 0.0);
     assert!(fetch(metrics, "GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n").starts_with("HTTP/1.1 403"));
     assert_eq!(fetch(metrics, &format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(1 << 20))), "", "a head without end");
-    // Those who say nothing are let go of after a while; until then whoever comes too many is refused, and said to be.
+    // Silent connections are closed after a while. Until then further connections are refused, and the refusal is
+    // reported.
     let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(metrics).unwrap()).collect();
     let refused = running.line("too many", |l| l["message"] == "connection refused" && l["place"] == "metrics");
     assert_eq!(refused["reason"], "too many connections");
@@ -168,7 +169,7 @@ fn a_port_is_captured_while_traffic_runs() {
         }
         running.until("a frame", |s| s.ledger.delivered == frames);
     }
-    // Somebody else's address: refused, and captured with the reason.
+    // The address of another machine: refused, and captured with the reason.
     assert!(b.send(&frame(10, 11)).unwrap());
     if b.publish() {
         kick(&_at_b);
@@ -177,7 +178,7 @@ fn a_port_is_captured_while_traffic_runs() {
     assert!(ended.status.success());
     let summary: Value = serde_json::from_slice(&ended.stdout).unwrap();
     assert_eq!(summary, serde_json::json!({ "captured": 6, "capture_lost": 0 }));
-    // Ended by whoever started it, to a pipe, with what it has.
+    // The capture goes to a pipe and ends after its time, with the frames so far.
     let timed = sluicenet(&running, &["switch", "capture", "a", "-w", "-", "--seconds", "0.3"]).output().unwrap();
     assert!(timed.status.success() && timed.stdout.len() > 100, "{}", String::from_utf8_lossy(&timed.stderr));
     let fields =
@@ -233,9 +234,9 @@ fn top_says_who_waits_for_whom() {
     assert!(String::from_utf8_lossy(&piped.stderr).contains("stdout is no terminal"));
 }
 
-/// What the kernel says of each thread of a process, by key.
+/// Status of each thread of a process, by the kernel's keys.
 fn threads(pid: u32) -> Vec<BTreeMap<String, String>> {
-    // One that has ended meanwhile has none.
+    // A thread that has ended meanwhile has no status.
     let status = |path: std::path::PathBuf| {
         let text = std::fs::read_to_string(path.join("status")).ok()?;
         let pair = |line: &str| line.split_once(':').map(|(k, v)| (k.to_owned(), v.trim().to_owned()));
@@ -257,7 +258,7 @@ fn privileges_are_dropped_after_the_start() {
         let started = running.line("it started", |l| l["message"] == "switch started");
         assert_eq!(started["capabilities"], "none");
         let uid = if user.is_some() { 65534 } else { rustix::process::geteuid().as_raw() };
-        // It says that it started before its threads do.
+        // The switch reports its start before its threads do.
         let until = std::time::Instant::now() + Duration::from_secs(60);
         let mut own = threads(running.child.id());
         while own.len() < 4 {
@@ -274,7 +275,7 @@ fn privileges_are_dropped_after_the_start() {
             assert_eq!(thread["Uid"].split_whitespace().collect::<Vec<_>>(), vec![uid.to_string(); 4]);
             assert!(user.is_none() || thread["Groups"].is_empty());
         }
-        // Who started it still reaches it, and it still serves.
+        // The user who started the switch still reaches it, and the switch still serves.
         let (at_a, mut a) = running.attach("a");
         let (_at_b, _b) = running.attach("b");
         assert!(a.send(&frame(10, 11)).unwrap());

@@ -1,5 +1,5 @@
 //! A switch as a process, for tests.
-// Each of them uses a part of it.
+// Each test uses a part of this module.
 #![allow(dead_code)]
 
 use serde_json::Value;
@@ -24,7 +24,7 @@ impl Running {
     pub fn start(name: &str, file: &str) -> Running {
         Running::start_as(name, file, true)
     }
-    /// One whose log is kept.
+    /// A switch whose log is kept.
     pub fn heard(name: &str, file: &str) -> Running {
         Running::start_as(name, file, false)
     }
@@ -44,7 +44,7 @@ impl Running {
         running.wait();
         running
     }
-    /// Ends it without a word: nothing of its own is cleaned up.
+    /// Kills the switch, so that it cleans up nothing.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

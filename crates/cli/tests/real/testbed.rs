@@ -69,7 +69,7 @@ fn queries_run_without_loss_and_a_killed_testbed_is_cleaned_up() {
     }
     assert!(namespaces().is_empty(), "{:?}", namespaces());
 
-    // The same over Linux bridges: the same queries over the same links, and no programs but the fabric's.
+    // Over Linux bridges: the same queries over the same links, and no programs but the fabric's.
     let bridged = ["--set", "testbed.switch=bridge", "--set", "scenario.flow_control=LL"];
     let run = sluicenet(&[&["--quiet", "--json", "testbed", "pa", &file_name][..], &bridged].concat());
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));

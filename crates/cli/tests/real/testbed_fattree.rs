@@ -1,4 +1,5 @@
-//! A real fat-tree of Open vSwitches under the Python package's controller: it carries traffic, through faults, and is gone afterwards.
+//! A real fat-tree of Open vSwitches under the Python package's controller: it carries traffic, through faults, and is
+//! gone afterwards.
 
 use crate::command::{expect, json, repository};
 use serde_json::Value;
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A Python with the controller; says why there is none.
+/// A Python with the controller; prints the reason where there is none.
 fn python() -> Option<String> {
     let python = std::env::var("SLUICENET_PYTHON").unwrap_or_else(|_| repository(".venv/bin/python"));
     let lacks = netns::missing().or_else(|| {
@@ -32,12 +33,12 @@ fn python() -> Option<String> {
     }
 }
 
-/// What the controller said of that.
+/// Lines of the controller about an event.
 fn said<'a>(run: &'a Value, event: &str) -> Vec<&'a Value> {
     run["controller"].as_array().unwrap().iter().filter(|line| line["event"] == event).collect()
 }
 
-/// Who sent something that arrived from one second to another, a host for each of its flows.
+/// Senders of data that arrived in an interval of seconds: a host for each flow.
 fn living(run: &Value, from: f64, to: f64) -> Vec<u64> {
     let at: Vec<f64> = run["course"]["at_s"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
     let within = |k: usize| at[k] > from && at[k] <= to;
@@ -53,7 +54,8 @@ fn alive(run: &Value, from: f64, to: f64) -> usize {
     living(run, from, to).len()
 }
 
-/// One after the other: there are two cores. Where flows collide they go over TCP, which leaves each of them something.
+/// The runs come one after the other, because there are two cores. Colliding flows use TCP, which leaves each of them
+/// some throughput.
 #[test]
 fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
     let Some(python) = python() else { return };
@@ -74,7 +76,7 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
         let assigned = said(run, "assigned");
         assert_eq!(assigned.is_empty(), !matches!(routing, "flow-classifier" | "flow-scheduler"), "{routing}");
         for line in assigned {
-            // Each by what one switch has counted: nobody's but its own hosts', or its own pod's.
+            // A switch counts only flows of its own hosts, or of its own pod.
             let (switch, src) = (line["switch"].as_str().unwrap(), line["src"].as_str().unwrap());
             let below = src.replacen("10.", "", 1).replace('.', "-");
             let own = switch.strip_prefix('e').unwrap_or(&switch[1..2]);
@@ -82,7 +84,7 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
         }
     }
 
-    // Same-ID outgoing takes the tables by twos to a link; a flow classifier spreads what its switch sees.
+    // Same-ID outgoing takes the tables by twos to a link; a flow classifier spreads the flows at its switch.
     let options = ["--seconds", "6", "--transport", "udp", "--pattern", "same-id-outgoing"];
     let runs = run(&[&options[..], &["--routing", "flow-classifier"]].concat());
     let mut ports: BTreeMap<(&str, &str), &Value> = BTreeMap::new();
@@ -106,7 +108,8 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
     assert_eq!(downs, 5, "four links of the core, and one: {:?}", said(one, "link"));
     assert!(said(one, "connected").iter().any(|line| line["switch"] == "c1-1" && line["added"].as_u64() > Some(0)));
 
-    // A switch loses its entries and does not know it; a link flaps; the controller dies, a link fails meanwhile, another controller comes.
+    // A switch loses its entries and does not know it; a link flaps; the controller dies, a link fails meanwhile,
+    // another controller comes.
     let faults = at(
         "2:flush:e0-0 4:down:a3-0:3 4.2:up:a3-0:3 4.4:down:a3-0:3 4.6:up:a3-0:3 6:stop-controller 7:down:e2-0:2 10:start-controller \
          10.5:up:e2-0:2",
@@ -125,7 +128,7 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
     let flaps: Vec<bool> = flaps.map(|line| line["up"] == true).collect();
     assert!(flaps.first() == Some(&false) && flaps.windows(2).all(|w| w[0] != w[1]), "{flaps:?}");
     assert!(flaps.len() <= 4, "no more than there was to say: {flaps:?}");
-    // Without a controller switches go on by what they have: hosts of e2-0 send by its other port, which they share.
+    // Without a controller switches keep their entries: hosts of e2-0 send by its other port, which they share.
     let ends: Vec<f64> = one["course"]["at_s"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
     let meanwhile = |flow: &Value| {
         let rates = flow["course_mbps"].as_array().unwrap().iter().zip(&ends);
@@ -136,14 +139,15 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
     let again = said(one, "connected").iter().filter(|line| line["found"].as_u64() > Some(0)).count();
     assert_eq!(again, 20, "the second controller finds what the first one installed");
 
-    // A pod's one link to the top carries 1/3.6 of what its hosts may send. It, and a pod's switch, are gone for a while.
+    // A pod's one link to the top carries 1/3.6 of the rate of its hosts. The link, and a pod's switch, are gone for a
+    // while.
     let options = ["--transport", "udp", "--routing", "hierarchical", "--pattern", "stride:4"];
     let faults = at("3:kill:p1 3.5:start:p1 4:down:top:0 4.5:up:top:0");
     let faults: Vec<&str> = faults.iter().map(String::as_str).collect();
     let runs = run(&[&options[..], &["--seconds", "15"], &faults].concat());
     let one = &runs[0];
     assert!(one["percent"].as_f64() < Some(1.1 * 100.0 / 3.6), "{}", one["percent"]);
-    // Of a pod's hosts, one may take all of the uplink on a machine that is busy: a switch looks at one port after the other.
+    // On a busy machine one host of a pod may take all of the uplink, because a switch serves one port after the other.
     let pods = |from, to| living(one, from, to).into_iter().map(|src| src / 4).collect::<BTreeSet<u64>>().len();
     assert_eq!((pods(0.0, 3.0), pods(9.0, 15.5)), (4, 4));
     assert!(said(one, "link").iter().any(|line| line["up"] == false), "{:?}", one["controller"]);

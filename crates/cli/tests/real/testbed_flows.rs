@@ -34,7 +34,7 @@ response = "200 ms"
 "zcredit.enabled" = [false, true]
 "#;
 
-/// Whether this machine can run a testbed; says what is missing.
+/// Whether this machine can run a testbed; prints a missing requirement.
 fn possible() -> bool {
     let what = missing();
     what.iter().for_each(|what| println!("SKIPPED: flows between real sockets: {what}"));
@@ -62,8 +62,9 @@ fn nothing_is_lost(cell: &Value) {
     }
 }
 
-/// Figure 5.9 between real sockets: without credits the flow beside falls to the level of the slow one, with them it does not, and the
-/// slow one's receive queue is never longer than it may be; for datagrams of the kernel and for streams of light sockets.
+/// Figure 5.9 between real sockets. Without credits the flow beside a slow receiver falls to the slow flow's level,
+/// with credits it does not. The slow receiver's queue is never longer than allowed. The test covers datagrams of the
+/// kernel and streams of light sockets.
 #[test]
 fn a_slow_receiver_loses_nothing_and_its_receive_queue_is_bounded_by_credits() {
     if possible() {
@@ -108,7 +109,8 @@ fn a_slow_receiver(with_rates: bool) {
     }
 }
 
-/// Over PFC alone the stream beside the slow one stands still for most of 14 s, longer than light sockets elsewhere take to give each other up.
+/// Over PFC alone the stream beside the slow one stands still for most of 14 s. That is longer than light sockets
+/// elsewhere take to give each other up.
 #[test]
 fn streams_that_stand_still_for_long_go_on() {
     if !possible() {
@@ -167,8 +169,8 @@ fn tcp_and_tcplight_of_one_machine_have_a_port_each() {
     assert_eq!(each, [("tcp", true), ("tcp", true), ("tcplight", true), ("tcplight", true)], "{cell}");
 }
 
-/// Figure 5.3 between real sockets: under tunnels of TCP between servers the datagrams beside a slow receiver do not fall to its level, as they
-/// do under PFC alone.
+/// Figure 5.3 between real sockets: under tunnels of TCP between servers, the datagrams beside a slow receiver do not
+/// fall to its level. Under PFC alone they do.
 #[test]
 fn in_tunnels_of_tcp_nothing_is_lost_beside_a_slow_receiver() {
     if possible() {
@@ -199,8 +201,8 @@ fn in_tunnels(with_rates: bool) {
     [0, 1].into_iter().for_each(|cell: usize| nothing_is_lost(&printed["cells"][cell]));
 }
 
-/// Table 5.2 between real sockets, short: a remote host and a server send more to the second vNIC of a machine than its link carries, while
-/// its first one has a stream of TCPlight, and datagrams of another tenant are for it.
+/// Table 5.2 between real sockets, short. A remote host and a server send more to the second vNIC of a machine than its
+/// link carries. Meanwhile its first vNIC has a stream of TCPlight, and datagrams of another tenant are for it.
 #[test]
 fn neither_vnic_of_a_machine_stops_the_other_and_policy_holds() {
     if !possible() {
@@ -219,7 +221,8 @@ fn neither_vnic_of_a_machine_stops_the_other_and_policy_holds() {
         nothing_is_lost(cell);
         let ends = |n: usize| ["src_vm", "dst_vm"].map(|key| each[n][key].as_u64().unwrap());
         assert_eq!((ends(0), ends(2), ends(4)), ([0, 0], [2, 2], [0, 2]));
-        // A stream of the lossless stack, and what of three vNICs' datagrams has room, beside none of the other tenant.
+        // A stream of the lossless stack, and the datagrams of three vNICs that found room, beside none of the other
+        // tenant.
         assert!(rates[0] > 0.0 && rates[2] + rates[3] + rates[4] > 0.0, "{rates:?}");
         assert_eq!(rates[1], 0.0, "{rates:?}");
         assert!(cell["lost"]["denied"].as_u64() > Some(100), "{cell}");

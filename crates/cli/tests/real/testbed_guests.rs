@@ -1,6 +1,6 @@
 //! The testbed with QEMU guests as tenants: brought up, used, measured, killed; gone without a trace.
 //!
-//! Needs root and what `sluicenet_testbed::guest` needs; what is missing is said, and the test skipped.
+//! Needs root and the requirements of `sluicenet_testbed::guest`. The test reports a missing one, and is skipped.
 
 use serde_json::Value;
 use sluicenet_testbed::guest::{GuestError, Nic, Parts, program};
@@ -125,7 +125,7 @@ fn guests_are_brought_up_measured_and_gone_however_it_ends() {
     assert!(figures["flows"].as_u64().unwrap() > 0, "{figures}");
     nothing_is_left();
 
-    // Left up: a shell, and iperf3, which says what was lost.
+    // Left up, the testbed has a shell, and iperf3 with a report of losses.
     let up = sluicenet(&["testbed", "up", &file]);
     let said = String::from_utf8_lossy(&up.stderr);
     assert!(up.status.success() && said.contains("is up, 2 of 2"), "{said}");
@@ -152,7 +152,7 @@ fn guests_are_brought_up_measured_and_gone_however_it_ends() {
     worked(&["--quiet", "testbed", "down"]);
     nothing_is_left();
 
-    // Who holds them is killed: they end with it, and the rest is found by `clean`.
+    // The program that holds the guests is killed. The guests end with it, and `clean` finds the rest.
     worked(&["--quiet", "testbed", "up", &file]);
     assert_eq!(guests().len(), 2);
     kill(pid_of("guests"));

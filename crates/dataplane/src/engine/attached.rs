@@ -81,7 +81,7 @@ pub(super) struct Attached {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) access: Access,
-    /// Bytes of the frames from it, and of the frames to it.
+    /// Bytes of the frames from the port, and of the frames to it.
     pub(super) bytes_from: u64,
     pub(super) bytes_to: u64,
     /// A capture of its frames.
@@ -90,17 +90,17 @@ pub(super) struct Attached {
     pub(super) extra: Vec<u8>,
     /// Whether the switch has to look only at the first bytes of its frames.
     pub(super) plain: bool,
-    /// Whether it is in service. A removed port stays here until its last frame is delivered.
+    /// Whether the port is in service. A removed port stays here until its last frame is delivered.
     pub(super) present: bool,
     /// Whether its next frame has to wait for a receiver, or the port has to take buffers back first.
     pub(super) blocked: bool,
-    /// Delivered segments of the next frame for it, by class, if the switch cuts that frame.
+    /// Delivered segments of the next frame for the port, by class, if the switch cuts that frame.
     pub(super) cut: [u32; 8],
     /// The limit of the rate at which it receives frames, if there is one.
     pub(super) pace: Option<Pace>,
     /// The switch's count of changes when its next frame had to wait for a receiver.
     pub(super) waits_since: Option<u64>,
-    /// Its configured stations, and those that have shown themselves at it.
+    /// Its configured stations, and the learned ones.
     pub(super) given: Vec<([u8; 6], u16)>,
     pub(super) known: KnownStations,
     /// The port that does not admit its next frame.

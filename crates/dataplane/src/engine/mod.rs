@@ -202,7 +202,7 @@ impl Engine {
         self.vale.plug(k);
     }
 
-    /// Sets what the endpoint at port `k` may send; whether there is one.
+    /// Sets the permissions of the endpoint at port `k`; returns whether there is such a port.
     pub fn set_access(&mut self, k: usize, access: Access) -> bool {
         let Some(attached) = self.ports[k].as_mut() else { return false };
         attached.access = access;
@@ -210,7 +210,7 @@ impl Engine {
         true
     }
 
-    /// Limits the rate at which port `k` receives frames, with their check sequences; whether there is an endpoint.
+    /// Limits the rate at which port `k` receives frames, with their check sequences; returns whether there is an endpoint.
     pub fn set_rate(&mut self, k: usize, rate: Option<Rate>) -> bool {
         self.changes += 1;
         let Some(attached) = self.ports[k].as_mut() else { return false };
@@ -220,7 +220,7 @@ impl Engine {
         true
     }
 
-    /// Captures the frames at port `k`; whether there is an endpoint and no other capture.
+    /// Captures the frames at port `k`; returns whether there is an endpoint and no other capture.
     pub fn set_tap(&mut self, k: usize, tap: Tap) -> bool {
         self.sweep_taps();
         let Some(attached) = self.ports[k].as_mut().filter(|a| a.present && a.tap.is_none()) else { return false };
@@ -261,7 +261,7 @@ impl Engine {
         }
     }
 
-    /// Assigns a station to a port; whether the table had room.
+    /// Assigns a station to a port; returns whether the table had room.
     pub fn give(&mut self, mac: [u8; 6], domain: u16, k: usize) -> bool {
         let now = self.now();
         self.changes += 1;

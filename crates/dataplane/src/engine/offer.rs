@@ -1,4 +1,4 @@
-//! A frame passes from one port to another that takes it as it is.
+//! A frame passes from one port to another, uncut and with its offloads.
 
 use super::SCRATCH_BYTES;
 use super::attached::{Attached, Lent, call};

@@ -52,7 +52,7 @@ mod tests {
         }
         pace.on_frame(ms(7), 1246);
         assert_eq!(pace.next(), ms(8));
-        // It came 92 ms late: one frame follows at once, and no more.
+        // The frame came 92 ms late: one frame follows at once, and no more.
         pace.on_frame(ms(100), 1246);
         assert_eq!(pace.next(), ms(100));
         pace.on_frame(ms(100), 1246);

@@ -26,7 +26,7 @@ impl Engine {
         moved
     }
 
-    /// Passes on the first frame of the current queue; whether it went.
+    /// Passes on the first frame of the current queue; returns whether it was passed on.
     fn serve_front(&mut self, now: Instant) -> bool {
         let Engine { vale, ports, dropped, scratch, .. } = self;
         let Some((key, lent)) = vale.front_for_receiver() else { return false };

@@ -6,7 +6,7 @@ use sluicenet_proto::units::Rate;
 use std::io;
 use std::net::Ipv4Addr;
 
-/// What the endpoint at a port may send, and its broadcast domain.
+/// The permissions of the endpoint at a port, and its broadcast domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// The broadcast domain of all its frames, which then carry no VLAN of their own; without it, the VLAN of each frame.
@@ -22,7 +22,7 @@ pub struct Access {
 pub struct PortReport {
     /// Its name.
     pub name: String,
-    /// Whether it is in service. A removed port stays until its last frame is delivered.
+    /// Whether the port is in service. A removed port stays until its last frame is delivered.
     pub present: bool,
     /// Frames by fate, with those that the port itself dropped.
     pub counters: Counters,
@@ -38,11 +38,11 @@ pub struct PortReport {
     pub rate: Option<Rate>,
     /// Frames that wait at its output, by class.
     pub output: [u32; 8],
-    /// Frames that were delivered to it and wait inside it for its other side.
+    /// Frames that were delivered to the port and wait inside it for its other side.
     pub inside: u32,
     /// Frames that wait at its input for an output that is full, by class.
     pub input: [u32; 8],
-    /// Frames of it in the switch.
+    /// The port's frames in the switch.
     pub lent: u32,
     /// The ports whose full outputs its frames wait for, one bit each.
     pub waits_for: u64,
@@ -53,14 +53,14 @@ pub struct PortReport {
 pub struct Event {
     /// The port's name.
     pub port: String,
-    /// What happened there.
+    /// The kind of the event.
     pub what: Happened,
 }
 
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
-    /// It is no longer served, for this reason.
+    /// The port is no longer served, for this reason.
     Broken(&'static str),
     /// The watchdog has isolated it.
     Isolated,

@@ -1,4 +1,4 @@
-//! One round of the loop: takes frames from ports and delivers those for which there is room.
+//! A round of the loop: takes frames from ports and delivers those for which there is room.
 
 use super::Engine;
 use super::attached::{Attached, Kind, Lent, call, pass_run};
@@ -86,7 +86,7 @@ impl Engine {
         moved
     }
 
-    /// Takes up to [`BURST`] frames from port `j`; how many frames were passed on or dropped.
+    /// Takes up to [`BURST`] frames from port `j`; returns how many were passed on or dropped.
     #[inline]
     fn take_in(&mut self, now: Instant, j: usize) -> Result<usize, BrokenPort> {
         if !self.may_take(j) {
@@ -134,8 +134,8 @@ impl Engine {
             from.blocked |= call!(&from.kind, owes_room());
             return Ok(Next::Nothing);
         };
-        // Two numbers instead of an array. An array would be in memory, written in halves and read whole: that read waits for all
-        // earlier stores, also for those to the receiver's memory, which come from another core's cache.
+        // Two numbers instead of an array. An array would be in memory, written in halves and read whole: that read waits for
+        // all earlier stores, also for those to the receiver's memory, which come from another core's cache.
         let [low, high] = call!(&from.kind, first_bytes(frame.buffer));
         let first_bytes = [low, high];
         let header = match (from.plain, &from.kind) {
@@ -328,8 +328,8 @@ impl Engine {
     }
 }
 
-/// A frame that a port shows. The steps inlined into [`Engine::take_in`] take a reference; others take a copy, so that the frame
-/// itself stays in registers.
+/// A frame that a port shows. The steps inlined into [`Engine::take_in`] take a reference; others take a copy, so that the
+/// frame itself stays in registers.
 #[derive(Clone, Copy)]
 struct Shown {
     /// The port.
@@ -349,13 +349,14 @@ enum Next {
 
 /// The outcome for a frame that was shown.
 enum Taken {
-    /// So many frames were passed on or dropped; 0 if the frame waits and the port may have others.
+    /// The number of frames that were passed on or dropped; 0 if the frame waits and the port may have others.
     Frames(usize),
-    /// It waits, and the port has no other.
+    /// The frame waits, and the port has no other.
     Stop,
 }
 
-/// Delivers a frame to port `k` at once if nothing has to wait, with up to `most` frames like it; how many went.
+/// Delivers a frame to port `k` at once if nothing has to wait, with up to `most` frames like it; returns the number of
+/// delivered frames.
 #[inline(always)]
 fn pass_now(
     vale: &mut Vale<Lent>,
@@ -399,11 +400,11 @@ fn pass_now(
 
 /// The answer of a receiver that was asked about a frame.
 enum Asked {
-    /// It may be delivered or queued.
+    /// The frame may be delivered or queued.
     Admitted,
-    /// It waits in the queue of its receiver, or was dropped.
+    /// The frame waits in the queue of its receiver, or was dropped.
     Taken,
-    /// It stays the next frame of its port in its class; whether the port has others.
+    /// The frame stays the next one of its port in its class; `others` tells whether the port has further frames.
     Held { others: bool },
 }
 

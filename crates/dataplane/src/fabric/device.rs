@@ -12,7 +12,7 @@ pub trait Device {
     /// The device is gone.
     fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<usize>;
 
-    /// Sends a frame, without its check sequence, to the server; whether there was room for it.
+    /// Sends a frame, without its check sequence, to the server; returns whether the server had room.
     ///
     /// # Errors
     /// The device is gone.

@@ -345,7 +345,7 @@ impl Edge {
         }
     }
 
-    /// Whether it has a frame for its link.
+    /// Whether there is a frame for the link.
     pub(super) fn is_ready(&self) -> bool {
         self.down.owes_pause() || self.up.is_ready()
     }
@@ -443,7 +443,7 @@ mod tests {
         assert_eq!((count(down, DropReason::HeadroomExceeded), count(down, DropReason::AdapterRx)), (1, 2));
         assert_eq!(edge.up.poll_pause(Instant(0)).map(|p| p.classes), Some(PrioritySet(0b1001)));
         assert_eq!(edge.down.poll_pause(Instant(0)).map(|p| p.classes), Some(PrioritySet(0b1000)));
-        // A pause of a priority without flow control stops nobody, and is passed on to nobody.
+        // A pause of a priority without flow control stops no sender, and is not passed on.
         edge.up.on_pause(Instant(0), &pause(0, 100));
         assert!(edge.up.gate.paused().is_empty() && !edge.up.owes_pause());
         edge.up.on_pause(Instant(0), &pause(3, 100));
@@ -482,7 +482,7 @@ mod tests {
         assert_eq!(of(edge.down.poll_pause(ms(0)), 3), Some(u16::MAX), "the fabric is held for it");
         (0..4).for_each(|_| accept(&mut edge, &mut pool, ms(1), 3));
         assert!(!edge.down.is_ready());
-        // It is renewed before each runs out, which is after 327 ms.
+        // The pause is renewed before it runs out after 327 ms.
         edge.down.on_pause(ms(150), &pause(3, u16::MAX));
         edge.handle_timeout(ms(200), &mut pool);
         assert_eq!((edge.down.frames(), edge.down.drops.total_frames()), (4, 0));
@@ -492,7 +492,7 @@ mod tests {
         edge.handle_timeout(ms(201), &mut pool);
         assert_eq!((edge.down.frames(), edge.down.drops.frames(DropReason::Watchdog)), (0, 4));
         assert_eq!(of(edge.down.poll_pause(ms(201)), 3), Some(0), "and let go");
-        // What comes is dropped, other classes pass, and its pauses hold nobody.
+        // Frames of the isolated class are dropped, other classes pass, and the server's pauses stop no sender.
         edge.down.on_pause(ms(300), &pause(3, u16::MAX));
         assert!(!edge.down.owes_pause());
         accept(&mut edge, &mut pool, ms(301), 3);

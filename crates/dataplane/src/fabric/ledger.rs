@@ -40,7 +40,7 @@ pub struct EdgeCounters {
     pub stops: u64,
     /// How often the edge's own buffer paused it.
     pub own_stops: u64,
-    /// How often the server paused a priority of the frames to it.
+    /// How often the server paused a priority of the frames for it.
     pub server_stops: u64,
     /// How often the edge's buffer for these frames paused it.
     pub own_server_stops: u64,

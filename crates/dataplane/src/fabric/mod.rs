@@ -45,7 +45,7 @@ pub struct EdgeSpec {
 /// A switch.
 #[derive(Clone, Debug)]
 pub struct SwitchSpec {
-    /// What its ports share.
+    /// The configuration of all its ports.
     pub config: SwitchConfig,
     /// Where it sends frames.
     pub router: Router,
@@ -66,7 +66,7 @@ pub struct FabricSpec {
     pub stations: Stations,
     /// The longest frame, in bytes with its tag and its check sequence.
     pub longest_frame: u32,
-    /// Seed of what is random: ties, bit errors.
+    /// Seed of random decisions: ties, bit errors.
     pub seed: u64,
     /// Whether switches keep a record of the pauses they send, for [`Fabric::take_pauses`].
     pub record_pauses: bool,
@@ -75,7 +75,7 @@ pub struct FabricSpec {
 /// Why a fabric cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecError {
-    /// A link without any delay: what happens at both of its ends would have no order.
+    /// A link without any delay: events at its two ends would have no order.
     NoDelay {
         /// Its sender.
         from: (NodeId, PortId),

@@ -32,7 +32,7 @@ pub struct Report {
     pub lateness: Histogram,
     /// Events that were later than the transmission time of the longest frame on a server's link.
     pub late: u64,
-    /// That time.
+    /// The transmission time of the longest frame on a server's link.
     pub frame_time: Duration,
     /// The account of all frames.
     pub ledger: Ledger,

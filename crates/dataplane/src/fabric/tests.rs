@@ -32,12 +32,12 @@ fn tree(m: &[u32], w: &[u32], rate: Rate, xoff: u32, response: Duration, lossles
     let config = EdgeConfig {
         lossless,
         stops_server: lossless,
-        // A server may send as fast as it can write to memory until it hears of it.
+        // A server may send at memory speed until the pause reaches it.
         up: marks(headroom(response, Rate::gbps(10))),
         down: marks(headroom(LATENCY, rate)),
         quanta: 65_535,
         quantum,
-        // Servers here may hold what they like for as long as they like.
+        // Servers here may pause for as long as they like.
         detection_time: Duration::from_secs(3_600),
         restoration_time: Duration::from_ms(200),
     };
@@ -86,7 +86,7 @@ fn tree(m: &[u32], w: &[u32], rate: Rate, xoff: u32, response: Duration, lossles
     }
 }
 
-/// A frame that carries its flow and its number in it.
+/// A frame that contains its flow and number.
 fn frame_of(src: u32, dst: u32, priority: u8, number: u32, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len.max(60)];
     let (source, destination) = (MacAddress::local(src), MacAddress::local(dst));
@@ -114,7 +114,7 @@ fn pause(host: u32, priority: u8, quanta: u16) -> Vec<u8> {
 #[derive(Default)]
 struct Servers {
     got: Vec<(Instant, NodeId, Vec<u8>)>,
-    /// What each server was told to hold.
+    /// The priorities that each server was told to pause.
     held: BTreeMap<NodeId, PrioritySet>,
     pauses: u64,
     /// Servers that take nothing.
@@ -181,11 +181,12 @@ fn nothing_is_lost_or_overtaken_whatever_servers_do() {
             now += Duration::from_ns(rng.below(20_000));
             fabric.advance(now, &mut servers);
             let host = rng.below(u64::from(hosts)) as u32;
-            // A server obeys a pause, but not before its response time: `heard` is what it knows.
+            // A server obeys a pause, but not before its response time: `heard` is the server's knowledge.
             let said = servers.held.get(&host).copied().unwrap_or_default();
             let (obeyed, pending, since) = heard.entry(host).or_insert((PrioritySet::NONE, said, now));
             if *pending != said {
-                // A newer word takes its own time; the old one is obeyed when its time is over, or at once if longer ago.
+                // A newer pause takes effect after its own response time. The older one is obeyed if its response time is
+                // over.
                 if now.since(*since) >= response {
                     *obeyed = *pending;
                 }
@@ -287,7 +288,7 @@ fn how_long_a_server_takes_to_stand_still_is_measured() {
         fabric.receive(now, 0, &frame_of(0, 1, priority, number, 60), &mut servers);
         assert_eq!(fabric.counters(0).response, Duration::from_us(response), "{us} us");
     }
-    // The buffer drains, the server is let go: what comes then is in time.
+    // The buffer drains, and the server may send again: later frames are in time.
     let later = Instant::ZERO + Duration::from_ms(20);
     fabric.advance(later, &mut servers);
     assert_eq!(servers.held[&0], PrioritySet::NONE);
@@ -328,7 +329,7 @@ fn in_real_time_a_link_has_its_rate_and_a_slow_server_loses_nothing() {
             runner.run(&stop).unwrap();
             runner.report()
         });
-        // Two servers send as fast as they can, and take what they are told.
+        // Two servers send as fast as they can, and obey pauses.
         for (host, mut device) in (0u32..).zip(outside) {
             let stop = &stop;
             threads.spawn(move || {
@@ -380,7 +381,7 @@ fn in_real_time_a_link_has_its_rate_and_a_slow_server_loses_nothing() {
     for (_, numbers) in numbers {
         assert_eq!(numbers, (0..FRAMES).collect::<Vec<u32>>());
     }
-    // 1,524 B each at 100 Mb/s, less what comes before the clock is first read: it cannot have been faster.
+    // 1,524 B each at 100 Mb/s, less the frames before the clock is first read: the link cannot have been faster.
     let least = rate.time_for(u64::from(2 * FRAMES - 100) * 1_524);
     assert!(took.as_nanos() as u64 * 1_000 >= least.0, "{took:?}");
 }

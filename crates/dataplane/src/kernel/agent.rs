@@ -58,7 +58,7 @@ pub enum Notice {
     Small(u32),
     /// The interface is gone; the agent waits for it.
     Gone,
-    /// It is back.
+    /// The interface is back.
     Back,
 }
 
@@ -154,12 +154,12 @@ impl Agent {
                 }
             }
         }
-        // If it cannot be sent, the last message expires by itself.
+        // If the message cannot be sent, the last one expires by itself.
         let _ = self.send(0, Duration::ZERO);
         Ok(())
     }
 
-    /// Checks the sockets and sends a message if necessary; how long there is nothing more to do.
+    /// Checks the sockets and sends a message if necessary; returns the time until the next check.
     fn round(&mut self, rooms: &mut Rooms, talk: &mut Talk, tell: &mut dyn FnMut(Notice)) -> io::Result<Duration> {
         // In this order, a frame that moves on meanwhile is counted twice instead of never.
         self.read_marks()?;
@@ -228,7 +228,7 @@ impl Agent {
         self.stats.iter().map(of).sum()
     }
 
-    /// Sends a message; whether the interface had room for it.
+    /// Sends a message; returns whether the interface had room.
     fn send(&self, room: u32, lifetime: Duration) -> io::Result<bool> {
         let lifetime_ms = (lifetime.as_us() / 1_000) as u16;
         let message = Message::Grant { number: self.marks.last(), lifetime_ms, room };

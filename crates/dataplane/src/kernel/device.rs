@@ -13,7 +13,8 @@ const RECEIVE_MEMORY: i32 = 64 << 20;
 pub(super) const DEVICE_RETRY: Duration = Duration::from_us(50);
 
 /// Makes `fd` a packet socket at a device. It receives every frame that the device receives, for any destination, and none
-/// that the device sends. Frames that it sends bypass the queueing discipline, so that the caller learns when the device is full.
+/// that the device sends. Frames that it sends bypass the queueing discipline, so that the caller learns when the device is
+/// full.
 pub(super) fn open_packet_socket(fd: OwnedFd, device: u32) -> io::Result<OwnedFd> {
     let set = |level, name, value| sys::set_option(fd.as_fd(), level, name, value);
     set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_MEMORY)?;
@@ -28,11 +29,11 @@ pub(super) fn open_packet_socket(fd: OwnedFd, device: u32) -> io::Result<OwnedFd
 /// Why a device did not take the frames that it was handed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotSent {
-    /// It takes none now.
+    /// The device takes no frames now.
     Full,
-    /// It never takes the first one.
+    /// The device never takes the first frame.
     TooLong,
-    /// It is gone.
+    /// The device is gone.
     Gone,
 }
 

@@ -1,4 +1,4 @@
-//! What a UDP socket of a namespace has room for, as the kernel says it (`sock_diag`).
+//! The room in the UDP sockets of a namespace, as the kernel reports it (`sock_diag`).
 
 use super::netlink::{DUMP, Message, Netlink, attributes, word};
 use sluicenet_proto::agent::room;
@@ -15,16 +15,16 @@ const RTN_LOCAL: u8 = 2;
 /// Bytes of `inet_diag_msg`.
 const ANSWER_LEN: usize = 72;
 
-/// What the kernel says about a socket.
+/// The kernel's report about a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Socket {
     /// Which one it is.
     pub cookie: u64,
-    /// Bytes of memory that what waits in it takes.
+    /// Bytes of memory of all waiting datagrams.
     pub used: u32,
     /// Bytes it may take.
     pub limit: u32,
-    /// Bytes of memory of what is to be read, which become less with each datagram that is; `used` does in large steps.
+    /// Bytes of memory of the unread datagrams. It falls with each datagram that is read; `used` falls in large steps.
     pub queued: u32,
 }
 
@@ -53,7 +53,7 @@ fn read(body: &[u8]) -> Option<Socket> {
     Some(Socket { cookie, used: word(memory, 0), limit: word(memory, 4), queued: word(body, 56) })
 }
 
-/// The socket to which the kernel would give a datagram of `flow` that comes in at the device of that number.
+/// The socket to which the kernel would give a datagram of `flow` that arrives at device number `device`.
 pub(super) fn socket(netlink: &mut Netlink, flow: &Flow, device: u32) -> io::Result<Option<Socket>> {
     // `inet_diag_req_v2`: family, protocol, extensions, padding, states; then the id: ports, addresses, device, cookie.
     let mut request = [0u8; 56];

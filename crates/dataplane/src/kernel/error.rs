@@ -1,9 +1,9 @@
-//! What could not be had of the kernel.
+//! Failed requests to the kernel.
 
 use std::fmt;
 use std::io;
 
-/// What was tried, and why it did not work.
+/// The failed request, and the reason.
 #[derive(Debug)]
 pub struct KernelError {
     what: String,
@@ -15,7 +15,7 @@ impl KernelError {
         KernelError { what: what.into(), why: why.into() }
     }
 
-    /// The same, with the namespace where it was tried.
+    /// Adds the namespace of the failed request.
     pub(super) fn within(self, namespace: &str) -> KernelError {
         KernelError { what: format!("{} in {namespace}", self.what), ..self }
     }
@@ -53,7 +53,7 @@ impl From<KernelError> for io::Error {
     }
 }
 
-/// Says what was tried.
+/// Adds a description of the failed request.
 pub(super) trait Tried<T> {
     fn tried(self, what: impl FnOnce() -> String) -> Result<T, KernelError>;
 }

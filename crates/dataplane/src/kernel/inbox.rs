@@ -122,7 +122,7 @@ impl Inbox {
         Some(frame)
     }
 
-    /// The frame shown has to wait; whether there is one of another class.
+    /// Defers the frame shown; returns whether there is one of another class.
     pub fn defer(&mut self) -> bool {
         if let Some(p) = self.shown.take() {
             self.held.insert(p);

@@ -80,7 +80,7 @@ impl Landing {
         }
     }
 
-    /// Passes on the frames of the piece at `at`; how many, or `None` if the piece was bad.
+    /// Passes on the frames of the piece at `at`; returns their number, or `None` if the piece was bad.
     fn hand_on(&mut self, at: usize, received: &Received, each: &mut impl FnMut(&[u8])) -> Option<usize> {
         let Landing { memory, segment, longest, .. } = self;
         let Received { len, header, tag, cut } = received;

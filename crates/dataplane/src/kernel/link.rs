@@ -1,4 +1,4 @@
-//! Devices of a namespace and what is set on them.
+//! Devices of a namespace, and their settings.
 
 use super::error::{KernelError, Tried};
 use super::netlink::{ACK, CREATE, DUMP, EXCLUSIVE, Message, Netlink, REPLACE, attributes, word};
@@ -39,14 +39,14 @@ const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
 const TC_H_ROOT: u32 = 0xffff_ffff;
 
-/// Bytes a second of a token bucket that is open, as good as any number, and what may go at once.
+/// The rate of an open token bucket in bytes per second, which is as good as any, and its burst in bytes.
 pub(super) const OPEN_RATE: u64 = 12_500_000_000;
 pub(super) const OPEN_BURST: u32 = 1_000_000;
 
-/// The number of a queue that is a token bucket in front of a queue of frames, by which it is known again, and of the place in it.
+/// The handles of our token bucket and of the queue of frames in it. By the first one, a later call recognizes the bucket.
 const QUEUE_HANDLE: u32 = 0x51ce_0000;
 const QUEUE_INSIDE: u32 = QUEUE_HANDLE | 1;
-/// Bytes at which a bucket is made, until the queue of frames is in it.
+/// The limit of a new bucket in bytes, until it has its queue of frames.
 const MADE_WITH: u32 = 100_000_000;
 
 /// A feature of a device that ethtool(8) switches.
@@ -58,7 +58,7 @@ pub enum Feature {
     Tso,
     /// `gso`: segments made on the way to the device.
     Gso,
-    /// `gro`: received segments merged. A veth whose peer sends no merged ones is then polled like a real device.
+    /// `gro`: received segments merged. A veth whose peer sends no merged segments is then polled like a real device.
     Gro,
 }
 
@@ -73,7 +73,7 @@ impl Feature {
     }
 }
 
-/// What went through a device.
+/// Counters of a device's traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
     /// Frames received.
@@ -86,20 +86,20 @@ pub struct LinkStats {
     pub tx_dropped: u64,
 }
 
-/// A device as it is.
+/// The current state of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Its number in its namespace.
     pub index: u32,
     /// Its name there.
     pub name: String,
-    /// Whether it is switched on.
+    /// Whether the device is switched on.
     pub up: bool,
     /// Its station.
     pub mac: [u8; 6],
     /// The longest payload of its frames, in bytes.
     pub mtu: u32,
-    /// What went through it.
+    /// The device's traffic counters.
     pub stats: LinkStats,
 }
 
@@ -147,7 +147,7 @@ fn family(address: IpAddr) -> u8 {
 }
 
 impl Links {
-    /// Those of the namespace this thread is in.
+    /// Opens the devices of this thread's namespace.
     pub fn open() -> Result<Links, KernelError> {
         Netlink::route().map(Links).tried(|| "a netlink socket for devices".to_owned())
     }
@@ -266,7 +266,7 @@ impl Links {
         self.0.tell(message).tried(|| format!("the address {address}/{prefix} of {name}"))
     }
 
-    /// Says for good at which station an address is.
+    /// Adds a permanent neighbour entry.
     pub fn add_neighbour(&mut self, name: &str, address: IpAddr, mac: [u8; 6]) -> Result<(), KernelError> {
         const PERMANENT: u16 = 0x80;
         let index = self.get(name)?.index;
@@ -279,8 +279,8 @@ impl Links {
         self.0.tell(message).tried(|| format!("the neighbour {address} of {name}"))
     }
 
-    /// Has a device's frames wait in a queue of so many behind a token bucket. A queue that was made here before stays, with all
-    /// that waits in it and its bucket as it is; another one goes.
+    /// Puts a queue of `frames` frames behind a token bucket at a device. A queue from an earlier call stays, with its
+    /// waiting frames and its bucket unchanged; any other queue is replaced.
     pub fn set_queue(&mut self, name: &str, bucket: TokenBucket, frames: u32) -> Result<(), KernelError> {
         let index = self.get(name)?.index;
         if self.queue(index)? != Some(("tbf".to_owned(), QUEUE_HANDLE)) {
@@ -289,7 +289,7 @@ impl Links {
             new.apply(ACK | CREATE | REPLACE, QUEUE_HANDLE, made, 0)
                 .tried(|| format!("a token bucket at {name} (tbf)"))?;
         }
-        // One that is there is changed to what it is.
+        // An existing queue only gets this length.
         let message = Message::new(RTM_NEWQDISC, ACK | CREATE | REPLACE, &tcmsg(index, 0, QUEUE_INSIDE))
             .with_name(TCA_KIND, "pfifo")
             .with(TCA_OPTIONS, &frames.to_ne_bytes());
@@ -348,8 +348,8 @@ impl Links {
         sys::set_feature(socket.as_fd(), name, feature.command(), on).tried(what)
     }
 
-    /// Leaves nothing to a device but checksums of the Internet's kind, which a virtio-net header can say: segments of whatever
-    /// kind, and other checksums, the kernel makes itself, behind the device's queue.
+    /// Leaves to a device only Internet checksums, which a virtio-net header can describe. The kernel itself makes segments
+    /// of every kind, and other checksums, behind the device's queue.
     pub fn only_checksum_offload(&mut self, name: &str) -> Result<(), KernelError> {
         let what = || format!("segmentation offloads of {name}");
         let socket = sys::udp_socket().tried(what)?;
@@ -364,7 +364,7 @@ impl Links {
     }
 }
 
-/// A token bucket in place, changed without losing what waits at it.
+/// A token bucket in place, changed without loss of the waiting frames.
 #[derive(Debug)]
 pub struct Bucket {
     netlink: Netlink,
@@ -372,12 +372,12 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Other numbers for the same bucket: what waits goes on waiting.
+    /// Changes the bucket's numbers; waiting frames go on waiting.
     pub fn change(&mut self, bucket: TokenBucket) -> io::Result<()> {
         self.apply(ACK, 0, bucket, 0)
     }
 
-    /// The same, each frame charged so many bytes more than it has.
+    /// Changes the bucket's numbers, and charges each frame `more` bytes more than its length.
     pub(super) fn change_charged(&mut self, bucket: TokenBucket, more: u16) -> io::Result<()> {
         self.apply(ACK, 0, bucket, more)
     }
@@ -389,7 +389,7 @@ impl Bucket {
         options[2..4].copy_from_slice(&more.to_ne_bytes());
         options[8..12].copy_from_slice(&u32::try_from(bucket.rate).unwrap_or(u32::MAX).to_ne_bytes());
         options[24..28].copy_from_slice(&bucket.limit.to_ne_bytes());
-        // The time a burst takes, which the kernel wants too, and does not use when it is told the burst.
+        // The time of a burst: the kernel requires it, but does not use it when the burst is given too.
         options[28..32].copy_from_slice(&1_000_000u32.to_ne_bytes());
         let message =
             Message::new(RTM_NEWQDISC, flags, &tcmsg(self.index, handle, TC_H_ROOT)).with_name(TCA_KIND, "tbf");

@@ -13,7 +13,7 @@ pub(super) const ACK: u16 = 4;
 pub(super) const DUMP: u16 = 0x300;
 /// Makes it if it is not there.
 pub(super) const CREATE: u16 = 0x400;
-/// Takes the place of what is there.
+/// Replaces an existing object.
 pub(super) const REPLACE: u16 = 0x100;
 /// Only if it is not there.
 pub(super) const EXCLUSIVE: u16 = 0x200;
@@ -110,7 +110,7 @@ impl Netlink {
         Netlink::open(None)
     }
 
-    /// For what sockets hold.
+    /// A socket for questions about sockets.
     pub fn diag() -> io::Result<Netlink> {
         Netlink::open(Some(netlink::SOCK_DIAG))
     }
@@ -124,7 +124,7 @@ impl Netlink {
         Ok(Netlink { socket, sequence: 0, reply: vec![0; 1 << 16] })
     }
 
-    /// Asks, and shows what is answered: kind and everything behind the header.
+    /// Sends a request, and passes each answer to `show`: the kind, and the bytes behind the header.
     pub fn ask(&mut self, message: Message, mut show: impl FnMut(u16, &[u8])) -> io::Result<()> {
         let Message(mut bytes) = message.clone();
         self.sequence = self.sequence.wrapping_add(1);
@@ -166,7 +166,7 @@ impl Netlink {
     }
 }
 
-/// What an acknowledgement says: `error, the request's header, attributes with a text`.
+/// The result in an acknowledgement: `error, the request's header, attributes with a text`.
 fn result(body: &[u8], flags: u16) -> io::Result<()> {
     let error = word(body, 0) as i32;
     if error == 0 {
@@ -180,7 +180,7 @@ fn result(body: &[u8], flags: u16) -> io::Result<()> {
         Some(String::from_utf8_lossy(text).trim_end_matches('\0').to_owned())
     });
     match text {
-        // The kind stays what the number says; the words are the kernel's.
+        // The kind of the error follows the number; the text is the kernel's.
         Some(text) => Err(io::Error::new(why.kind(), format!("{why} ({text})"))),
         None => Err(why),
     }

@@ -2,7 +2,7 @@
 
 use super::error::{KernelError, Tried};
 use crate::leftovers::{self, Leftover};
-use rustix::fs::CWD;
+use rustix::fs::{CWD, FlockOperation};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
@@ -10,9 +10,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The folder of named namespaces.
 const NAMED: &str = "/run/netns";
+
+/// How long `ip netns` may need to make the folder a mount.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The prefix of the names of all namespaces that this project creates.
 pub const PREFIX: &str = "sluice-";
@@ -142,8 +146,11 @@ impl Namespace {
 fn prepare_folder() -> io::Result<()> {
     std::fs::create_dir_all(NAMED)?;
     let folder = File::open(NAMED)?;
-    // `ip netns` holds the same lock meanwhile; it ends with the file.
-    rustix::fs::flock(&folder, rustix::fs::FlockOperation::LockExclusive)?;
+    // `ip netns` holds the same lock meanwhile; it ends with the file. Anybody may hold it for ever: then we go on without.
+    let until = Instant::now() + LOCK_PATIENCE;
+    while rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive).is_err() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let shared = || rustix::mount::mount_change(NAMED, MountPropagationFlags::SHARED | MountPropagationFlags::REC);
     match shared() {
         // It is no mount.

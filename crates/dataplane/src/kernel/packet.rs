@@ -36,7 +36,7 @@ pub enum Pieces {
     /// Runs of tunnel frames, which the kernel, the device or the receiver cuts; single frames if the kernel does not support
     /// that. Without `sends`, runs are only received.
     Runs {
-        /// Whether they are also sent.
+        /// Whether runs are also sent.
         sends: bool,
     },
 }
@@ -46,7 +46,7 @@ pub enum Pieces {
 pub struct PacketDevice {
     socket: OwnedFd,
     inbox: Inbox,
-    /// For a device with runs, whose socket has a header in front of each frame in both directions.
+    /// For a device with runs: its socket puts a header in front of each frame in both directions.
     landing: Option<Landing>,
     outbox: Pool,
     waiting: VecDeque<Waiting>,
@@ -115,7 +115,7 @@ impl PacketDevice {
         PacketDevice::open_for(namespace, name, buffers, Pieces::Frames)
     }
 
-    /// The same for a device with these `pieces`.
+    /// Opens a device with these `pieces`.
     pub fn open_for(
         namespace: &Namespace,
         name: &str,
@@ -154,7 +154,7 @@ impl PacketDevice {
         self.mtu
     }
 
-    /// Receives a batch of frames; how many there were.
+    /// Receives a batch of frames; returns their number.
     pub fn receive(&mut self, each: &mut impl FnMut(&[u8])) -> io::Result<usize> {
         if let Some(landing) = &mut self.landing {
             let landed = unless_off(landing.receive(self.socket.as_fd(), each))?;
@@ -184,14 +184,14 @@ impl PacketDevice {
         self.outbox.free() > 0
     }
 
-    /// Takes a frame to be sent by [`PacketDevice::flush`]; whether there was room for it.
+    /// Takes a frame for [`PacketDevice::flush`]; returns whether there was room.
     pub fn send(&mut self, frame: &[u8]) -> bool {
         let Some(buffer) = self.outbox.store(frame, Offload::NONE) else { return false };
         self.waiting.push_back(Waiting::Copy(buffer));
         true
     }
 
-    /// Sends waiting frames until the device is full; how many were sent.
+    /// Sends waiting frames until the device is full; returns the number of sent frames.
     pub fn flush(&mut self) -> io::Result<usize> {
         let mut sent = 0;
         let mut runs = self.sends_runs && self.rest == 0;

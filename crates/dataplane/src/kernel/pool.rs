@@ -150,8 +150,8 @@ impl Pool {
         Some(buffer)
     }
 
-    /// A new round of a port whose other side was `handed` this number of frames; the buffer of a mark for its agent, if it
-    /// needs one now.
+    /// Begins a round of a port whose other side was `handed` this number of frames; returns the buffer of a mark for its
+    /// agent, if the agent needs one now.
     pub fn mark(&mut self, agent: &mut Agent, now: Instant, handed: u64) -> Option<u32> {
         agent.on_round(now, handed);
         if !agent.lease.wants_mark(now, handed) {
@@ -373,7 +373,7 @@ impl Pool {
         Ok(Sent { frames, joined: 0, full: frames < buffers.len().min(BATCH) })
     }
 
-    /// Sends the frames in `buffers`, [`BATCH`] at most; how many were taken. An error is about the first frame.
+    /// Sends the frames in `buffers`, [`BATCH`] at most; returns how many were taken. An error is about the first frame.
     pub fn send(&self, fd: BorrowedFd<'_>, headers: bool, buffers: impl Iterator<Item = u32>) -> io::Result<usize> {
         let mut frames: [&[u8]; BATCH] = [&[]; BATCH];
         let mut heads: [Header; BATCH] = [[0; 12]; BATCH];
@@ -547,7 +547,7 @@ mod tests {
         let mut pool = Pool::with_large(2, 60, 1);
         let frame = |len: usize| -> Vec<u8> { (0..len).map(|i| (i * 7) as u8).collect() };
         let send = |header: [u8; 10], len| rustix::io::write(&theirs, &[&header[..], &frame(len)].concat()).unwrap();
-        // A short one, one that is to be cut, one whose header contradicts it, one that is none, and another short one.
+        // A short frame, one to be cut, one with a contradicting header, one without a frame, and another short one.
         let (nothing, cut) = ([0; 10], [1, 1, 54, 0, 100, 0, 34, 0, 16, 0]);
         let mut long = frame(30_000);
         long[46] = 0x50;

@@ -58,7 +58,7 @@ pub struct Run {
     each: usize,
     /// Bytes of all payloads.
     bytes: usize,
-    /// Frames in it.
+    /// Frames in the run.
     pub frames: usize,
     /// A shorter frame has ended the run.
     ended: bool,
@@ -147,8 +147,8 @@ pub(super) fn is_whole(header: &Header) -> bool {
     header[1] != 0
 }
 
-/// Cuts a run into frames of at most `longest` bytes and passes each on; how many. `None` if the run is inconsistent; then no
-/// frame was passed on.
+/// Cuts a run into frames of at most `longest` bytes and passes each on; returns their number. `None` if the run is
+/// inconsistent; then no frame was passed on.
 ///
 /// A frame's headers are written in front of its payload, over earlier frames, so that no payload moves.
 pub fn cut(run: &mut [u8], segment: usize, longest: usize, each: &mut impl FnMut(&[u8])) -> Option<usize> {
@@ -247,7 +247,8 @@ mod tests {
         assert!(alike(&|_| ()));
         // Identification and checksum are each frame's own.
         assert!(alike(&|f| f[18 + 5] = 7) && alike(&|f| f[18 + 10] = 7));
-        // Addresses, tag, type, traffic class, lengths, flags, time to live, protocol, addresses, ports, lengths and checksum of UDP.
+        // Addresses, tag, type, traffic class, lengths, flags, time to live, protocol, addresses, ports, lengths and checksum
+        // of UDP.
         for at in [0, 11, 14, 16, 18, 19, 20, 21, 24, 25, 26, 27, 30, 37, 38, 41, 42, 43, 44, 45] {
             assert!(!alike(&|f| f[at] ^= 1), "{at}");
         }
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!(of(&[(1_440, 50_000); 63]), 45, "what IPv4 can say");
         let (_, run, _) = join(&vec![frame(true, 50_000, 1_440, 0); 63]);
         assert!(run.len() <= 18 + LONGEST);
-        // What is not the tunnel's goes by itself.
+        // Frames outside the tunnel are sent one by one.
         let mut other = frame(true, 50_000, 100, 0);
         other[41] = 53;
         assert_eq!(join(&[other.clone(), other]).2, 1);

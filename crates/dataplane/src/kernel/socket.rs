@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The most frames of the guest in the switch, and the most that wait for it.
+/// The most frames of the guest in the switch, and the most frames that wait for the guest.
 const BUFFERS: u32 = 256;
 /// The longest frame: a packet of 1500 bytes, Ethernet header and tag.
 const LONGEST: u32 = 1518;
@@ -298,7 +298,7 @@ mod tests {
             delivered += 1;
         }
         assert!(delivered > u64::from(BUFFERS), "what the socket holds, and what waits for it");
-        // What the socket did not take waits here, and says so.
+        // Frames that the socket did not take wait in the port, and the port reports their number.
         assert_eq!(u64::from(port.inside().waiting), delivered - port.counters.sent);
         let mut received = 0;
         while received < delivered {

@@ -1,6 +1,6 @@
 //! The system calls that no crate has in a safe form: packet sockets in batches, ioctls of devices, and the one BPF program.
 //!
-//! Every function checks its arguments itself; nothing outside this file has to keep a promise for it to be sound.
+//! Every function checks its arguments itself, so that it is sound whatever its caller does.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -21,7 +21,7 @@ fn check(result: i64) -> io::Result<i64> {
 
 fn owned(fd: i64) -> io::Result<OwnedFd> {
     let fd = check(fd)?;
-    // SAFETY: the kernel just made this descriptor for us; nobody else has it.
+    // SAFETY: the kernel just made this descriptor for us; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
@@ -62,7 +62,7 @@ pub(super) fn set_promiscuous(fd: BorrowedFd<'_>, device: u32) -> io::Result<()>
     set_bytes(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
-/// Has a device take in frames for a group address: one that looks at addresses itself takes no other's.
+/// Has a device take in frames for a group address: a device that filters addresses itself drops frames for other groups.
 pub(super) fn join_group(fd: BorrowedFd<'_>, device: u32, group: [u8; 6]) -> io::Result<()> {
     let mut request = libc::packet_mreq {
         mr_ifindex: device as i32,
@@ -106,7 +106,7 @@ pub(super) fn napi_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
     option_words::<1>(fd, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID).map(|w| w[0])
 }
 
-/// Bytes of memory the kernel charges a socket for what waits in it.
+/// Bytes of memory that the kernel charges a socket for waiting datagrams.
 pub(super) fn receive_memory(fd: BorrowedFd<'_>) -> io::Result<u32> {
     option_words::<9>(fd, libc::SOL_SOCKET, libc::SO_MEMINFO).map(|w| w[0])
 }
@@ -116,7 +116,7 @@ pub(super) fn packet_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     option_words::<2>(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS).map(|w| w[1])
 }
 
-/// Bytes of memory of what a socket sent and no stack has taken in yet.
+/// Bytes of memory of frames that a socket sent and no stack has taken in yet.
 pub(super) fn in_flight(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let mut bytes = 0i32;
     // SAFETY: this request writes one number, there.
@@ -124,12 +124,12 @@ pub(super) fn in_flight(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(bytes as u32)
 }
 
-/// What virtio puts in front of a frame, as the parsers want it; sockets and TAP devices have its first bytes only.
+/// The virtio header in front of a frame, as the parsers expect it; sockets and TAP devices have its first bytes only.
 pub(super) type Header = [u8; 12];
-/// Bytes of it that they have.
+/// Bytes of the header at sockets and TAP devices.
 pub(super) const HEADER_BYTES: usize = 10;
 
-/// Where a frame is put: offset and length in one memory, and in another for what is longer.
+/// The place of a frame: offset and length in one memory, and in another for longer frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BufferRange {
     pub at: usize,
@@ -137,30 +137,30 @@ pub(super) struct BufferRange {
     pub rest: (usize, usize),
 }
 
-/// What a frame was received as.
+/// The length and header fields of a received frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Received {
     /// Bytes of the frame that were written.
     pub len: usize,
-    /// What was in front of it.
+    /// The virtio header in front of the frame.
     pub header: Header,
-    /// Its 802.1Q tag, which the kernel took out.
+    /// The frame's 802.1Q tag, which the kernel removed.
     pub tag: Option<u16>,
-    /// Whether it was longer than its buffer range.
+    /// Whether the frame was longer than its buffer range.
     pub cut: bool,
 }
 
 /// Whether a call waits until there is something, or room, for the first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// It comes back at once.
+    /// The call returns at once.
     No,
-    /// As long as the socket's own timeout says.
+    /// The call waits up to the socket's own timeout.
     Yes,
 }
 
-/// Receives up to [`BATCH`] frames, one at each of `ranges`; how many there were. `headers`: whether the socket puts one in
-/// front of each.
+/// Receives up to [`BATCH`] frames, one at each of `ranges`; returns their number. With `headers`, the socket puts a header
+/// in front of each.
 pub(super) fn receive(
     fd: BorrowedFd<'_>,
     wait: Wait,
@@ -220,8 +220,8 @@ fn tag(control: &[u64; 5], len: usize) -> Option<u16> {
     Some(control[4] as u16)
 }
 
-/// Sends up to [`BATCH`] frames, with `headers` in front where the socket wants them; how many were taken. An error is about
-/// the first.
+/// Sends up to [`BATCH`] frames, with `headers` in front where the socket wants them; returns how many were taken. An error
+/// is about the first frame.
 pub(super) fn send(fd: BorrowedFd<'_>, wait: Wait, frames: &[&[u8]], headers: Option<&[Header]>) -> io::Result<usize> {
     let flags = if wait == Wait::No { libc::MSG_DONTWAIT } else { 0 };
     let count = frames.len().min(BATCH);
@@ -240,8 +240,8 @@ pub(super) fn send(fd: BorrowedFd<'_>, wait: Wait, frames: &[&[u8]], headers: Op
     check(n.into()).map(|n| n as usize)
 }
 
-/// Sends up to [`BATCH`] messages, of as many of the `pieces` each as `counts` says, in order; how many were taken. An error is about
-/// the first.
+/// Sends up to [`BATCH`] messages in order, each of as many `pieces` as `counts` says; returns how many were taken. An error
+/// is about the first message.
 pub(super) fn send_scattered(fd: BorrowedFd<'_>, pieces: &[io::IoSlice<'_>], counts: &[usize]) -> io::Result<usize> {
     // SAFETY: all zero is a valid value of this plain structure.
     let mut messages: [libc::mmsghdr; BATCH] = unsafe { zeroed() };
@@ -249,7 +249,7 @@ pub(super) fn send_scattered(fd: BorrowedFd<'_>, pieces: &[io::IoSlice<'_>], cou
     for (message, &count) in messages.iter_mut().zip(counts) {
         let (own, others) = rest.split_at(count);
         rest = others;
-        // An `IoSlice` is an `iovec` of what is only read.
+        // An `IoSlice` is an `iovec` of memory that is only read.
         message.msg_hdr.msg_iov = own.as_ptr().cast_mut().cast();
         message.msg_hdr.msg_iovlen = count;
     }
@@ -259,7 +259,7 @@ pub(super) fn send_scattered(fd: BorrowedFd<'_>, pieces: &[io::IoSlice<'_>], cou
     check(n.into()).map(|n| n as usize)
 }
 
-/// One poll of the receive queue whose number the socket has. What the socket itself receives is of no interest.
+/// One poll of the receive queue whose number the socket has. Data that the socket itself receives is ignored.
 pub(super) fn busy_poll(fd: BorrowedFd<'_>) {
     let mut byte = MaybeUninit::<u8>::uninit();
     // SAFETY: at most one byte is written, and there is room for it.
@@ -281,14 +281,14 @@ fn interface(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// Asks ethtool about a device of the namespace that the socket is in, or tells it; `value` begins with the command.
+/// Sends an ethtool command for a device of the socket's namespace; `value` begins with the command, and receives the answer.
 ///
 /// The kernel writes as much as the command says, so only commands of known sizes are taken.
 fn ethtool(fd: BorrowedFd<'_>, name: &str, value: &mut [u32]) -> io::Result<()> {
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
     let mut request = interface(name)?;
     request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
-    // SAFETY: the request points at a command with all the room it takes: the callers below see to it.
+    // SAFETY: the request points at a command with all the room it takes: the callers below ensure that.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL, &mut request) }.into()).map(drop)
 }
 
@@ -298,7 +298,7 @@ pub(super) fn set_feature(fd: BorrowedFd<'_>, name: &str, command: u32, on: bool
     ethtool(fd, name, &mut [command, on.into()])
 }
 
-/// Sets features of a device by their names in the kernel, `wanted` saying which, and to what.
+/// Sets features of a device by their names in the kernel; `wanted` tells the new value of a feature, if there is one.
 pub(super) fn set_features(fd: BorrowedFd<'_>, device: &str, wanted: impl Fn(&str) -> Option<bool>) -> io::Result<()> {
     const GET_COUNT: u32 = 0x37;
     const GET_STRINGS: u32 = 0x1b;
@@ -328,8 +328,8 @@ pub(super) fn set_features(fd: BorrowedFd<'_>, device: &str, wanted: impl Fn(&st
     ethtool(fd, device, &mut set)
 }
 
-/// Makes an open `/dev/net/tun` a TAP device of that name: one queue, [`HEADER_BYTES`] in front of each frame, and with
-/// `offload` it takes checksums and TCP segments that are left to be made.
+/// Makes an open `/dev/net/tun` a TAP device of this name: one queue, and [`HEADER_BYTES`] in front of each frame. With
+/// `offload` it takes frames without checksums and segmentation.
 pub(super) fn make_tap(fd: BorrowedFd<'_>, name: &str, offload: bool) -> io::Result<()> {
     let mut request = interface(name)?;
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as i16;
@@ -346,7 +346,8 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 
 /// Puts the program `return XDP_PASS` in front of a device's stack for as long as the descriptor is open.
 ///
-/// It is the generic kind, which leaves the device as it is: a device with a program of this kind merges no TCP segments.
+/// The program is of the generic kind, which leaves the device unchanged: a device with such a program merges no TCP
+/// segments.
 pub(super) fn attach_pass(device: u32) -> io::Result<OwnedFd> {
     const BPF_PROG_TYPE_XDP: u32 = 6;
     const BPF_XDP: u32 = 37;
@@ -372,7 +373,8 @@ pub(super) fn attach_pass(device: u32) -> io::Result<OwnedFd> {
         // Log level, log size, log buffer, kernel version; flags.
         rest: [0, 0, u64::from(BPF_F_XDP_HAS_FRAGS) << 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     };
-    // SAFETY: the attributes, the program and the license they point at are alive; bytes behind what the kernel knows are 0.
+    // SAFETY: the attributes, the program and the license they point at are alive; bytes behind those that the kernel knows
+    // are 0.
     let loaded = owned(unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const load, size_of::<Load>()) })?;
     let link: [u32; 16] = {
         let mut words = [0; 16];

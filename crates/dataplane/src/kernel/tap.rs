@@ -31,7 +31,7 @@ const RING: u32 = 30_000;
 const WAITING_BYTES: u32 = 1_000_000_000;
 /// Rate of the nearly closed bucket in bytes per second: the smallest frames fill the ring behind it in half an hour.
 const CLOSED_RATE: u64 = 1_000;
-/// Bytes that the kernel may add to the length of a frame, for preamble, tag and the like.
+/// Bytes that the kernel may add to the length of a frame, for preamble and tag.
 const BURST_SLACK: u32 = 86;
 /// Frames read in one round.
 const READ_MOST: usize = 256;
@@ -48,7 +48,7 @@ pub struct TapConfig {
     pub buffers: u32,
     /// XOFF: the number of frames at which the queue is stopped.
     pub xoff: u32,
-    /// XON: the number of frames at which it goes on.
+    /// XON: the number of frames at which the queue opens again.
     pub xon: u32,
     /// Whether the tenant may leave checksums and TCP segmentation to be done, and receives such frames.
     pub offload: bool,
@@ -88,7 +88,7 @@ pub struct TapPort {
     longest: u32,
     inbox: Inbox,
     held: bool,
-    /// Its queue is stopped for good.
+    /// The queue is stopped for good.
     closed: bool,
     /// Whether a frame still has to be sent to wake the queue.
     kick_owed: bool,

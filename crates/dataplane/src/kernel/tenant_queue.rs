@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 
 /// Linux's charge for a full frame with an MTU of 1500, in bytes.
 const FULL_FRAME: u64 = 2304;
-/// Bytes by which the kernel may count a frame longer than the device's longest, for tags and the like.
+/// Bytes by which the kernel may count a frame longer than the device's longest, for example for tags.
 const BURST_SLACK: u32 = 86;
 /// Rate of an open bucket in bytes per second: ten terabits, at which a full frame takes a nanosecond.
 const OPEN_RATE: u64 = 1_250_000_000_000;
@@ -68,7 +68,7 @@ impl Mark {
 /// The outcome of sending a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Traced {
-    /// It is in the ring, behind all frames that had left the queue.
+    /// The mark is in the ring, behind all frames that had left the queue.
     Sent,
     /// The ring is full.
     Full,
@@ -126,7 +126,7 @@ fn longest(mtu: u32) -> u32 {
     mtu + HEADER_LEN as u32 + BURST_SLACK
 }
 
-/// A bucket for frames of so many bytes at most. Its limit is that of the queue behind it.
+/// A bucket for frames of at most `longest` bytes. Its limit is that of the queue behind it.
 fn bucket(rate: u64, longest: u32) -> TokenBucket {
     TokenBucket { rate, burst: longest, limit: queue_frames() }
 }
@@ -147,7 +147,7 @@ impl TenantQueue {
         Ok(hold)
     }
 
-    /// Shuts it. One frame still goes, of the tenant or ours.
+    /// Shuts the queue. One frame still goes, of the tenant or ours.
     pub fn shut_again(&mut self) -> io::Result<()> {
         self.bucket.change_charged(bucket(1, self.longest), u16::MAX)?;
         self.is_shut = true;
@@ -219,7 +219,7 @@ mod tests {
         assert!(memory() > 1 << 20);
     }
 
-    /// Behind the queue none may be left to be cut: what finds the ring full would come in the wrong order.
+    /// No frame may have to be cut behind the queue: segments that find the ring full would come in the wrong order.
     #[test]
     fn a_bucket_takes_no_more_than_a_frame_at_once() {
         for rate in [1, OPEN_RATE] {

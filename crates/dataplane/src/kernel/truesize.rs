@@ -1,7 +1,7 @@
-//! What the kernel charges a socket for a frame: the memory it took for it, not its length.
+//! The memory that the kernel charges a socket for a frame, which is not the frame's length.
 //!
-//! It depends on the kernel's version and build, so it is not assumed but measured, on the way that the frames themselves go:
-//! frames of every length that matters are sent to a packet socket at the other end, which says what it was charged.
+//! The charge depends on the kernel's version and build, so it is measured, on the path of the frames themselves. Frames of
+//! every relevant length are sent to a packet socket at the other end, which reports their charges.
 
 use super::error::{KernelError, Tried};
 use super::sys;
@@ -53,8 +53,8 @@ impl TrueSize {
         Ok(TrueSize { steps })
     }
 
-    /// Measures it from a packet socket here, which wants a header in front of each frame, to another one, `there`, not yet
-    /// bound, at the device of that number.
+    /// Measures charges from a packet socket here to another one, `there`. The first requires a header in front of each
+    /// frame. The second is not yet bound, at the device of this number.
     pub fn measure(
         from: BorrowedFd<'_>,
         there: BorrowedFd<'_>,

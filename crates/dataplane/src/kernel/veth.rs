@@ -1,4 +1,4 @@
-//! A veth pair between the switch and a tenant, and what is set at its ends.
+//! A veth pair between the switch and a tenant, and the settings of its ends.
 
 use super::error::KernelError;
 use super::link::{Feature, Link, Links};
@@ -11,11 +11,11 @@ use std::io;
 pub struct Veth<'a> {
     /// Where the switch's end is: best a namespace of the switch's own, without addresses.
     pub switch: &'a Namespace,
-    /// The name of that end.
+    /// The name of the switch's end.
     pub switch_device: &'a str,
     /// Where the tenant's end is.
     pub tenant: &'a Namespace,
-    /// The name of that end.
+    /// The name of the tenant's end.
     pub tenant_device: &'a str,
 }
 
@@ -75,7 +75,7 @@ impl Veth<'_> {
             let why = format!("it is switched off; `ip -n {namespace} link set {device} up` switches it on");
             return refused(io::ErrorKind::NetworkDown, why);
         }
-        // A veth throws away what is longer than its other end takes.
+        // A veth drops frames that are longer than its other end takes.
         if theirs.mtu != ours.mtu {
             let why = format!(
                 "its MTU is {}, and that of {}, the switch's end, is {}: what one end sends, the other has to take; \
@@ -87,8 +87,9 @@ impl Veth<'_> {
         Ok(())
     }
 
-    /// The tenant's end: a queue that holds all its sockets can send, and one as long for each neighbour that is asked for. With `offload` frames wait there unsegmented and without
-    /// checksums, and segments are made when the ring takes them: a veth whose own segmentation is on goes past the ring.
+    /// Prepares the tenant's end: a queue that holds all frames that its sockets can send, and one as long for each
+    /// unresolved neighbour. With `offload`, frames wait there unsegmented and without checksums, and segments are made when
+    /// the ring takes them: a veth whose own segmentation is on goes past the ring.
     pub(super) fn prepare_tenant(&self, links: &mut Links, offload: bool) -> Result<(), KernelError> {
         tenant_queue::prepare(links, self.tenant_device)?;
         let queue = tenant_queue::queue_frames();

@@ -43,7 +43,7 @@ struct Machine {
     /// Distinguishes frames in the switch of an earlier station with this number.
     generation: u32,
     shown: u32,
-    /// Whether it is in the list of stations with frames to show.
+    /// Whether the station is in the list of stations with frames to show.
     is_listed: bool,
     /// Its first frame has to wait for the rest of the round.
     waits: bool,
@@ -274,8 +274,8 @@ impl Inside {
         }
     }
 
-    /// Queues a tenant's frame for the tunnel until there is a credit; whether the frame needs one. Frames of other classes do
-    /// not, nor do those that the tunnel itself answers.
+    /// Queues a tenant's frame for the tunnel until there is a credit; returns whether the frame needs one. Frames of other
+    /// classes need none, nor do frames that the tunnel itself answers.
     pub fn wait_for_credit(&mut self, bytes: &[u8], domain: u16, priority: Priority) -> bool {
         let (Some(z), Some(overlay)) = (&mut self.zcredit, &self.overlay) else { return false };
         let Some((to, from)) = addresses(bytes) else { return false };
@@ -454,7 +454,7 @@ impl Inside {
         }
     }
 
-    /// Sends a message if the receiver's server is known; whether it was sent.
+    /// Sends a message if the receiver's server is known; returns whether it was sent.
     fn say(
         &mut self,
         (domain, me): Station,

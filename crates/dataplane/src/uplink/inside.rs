@@ -253,8 +253,8 @@ impl Inside {
         }
     }
 
-    /// A station is here from now on, or is gone. `tell` informs the tunnel: first about a new station, and after the last
-    /// messages of one that is gone.
+    /// A station appears here, or leaves. `tell` informs the tunnel: about a new station at once, and about a leaving one
+    /// after its last messages.
     pub fn house(
         &mut self,
         now: Instant,
@@ -390,7 +390,7 @@ impl Inside {
         }
     }
 
-    /// The frame shown has to wait for the rest of this round; whether there is another.
+    /// Defers the frame shown for the rest of this round; returns whether there is another.
     pub fn defer(&mut self) -> bool {
         match self.shown.take() {
             Some(Shown::OfLink) => {
@@ -416,7 +416,7 @@ impl Inside {
 
     // From the switch.
 
-    /// The classes whose frames it takes.
+    /// The classes whose frames the uplink takes.
     pub fn takes(&self) -> PrioritySet {
         match &self.tcp_tunnels {
             Some(z) => z.takes(self.link.takes()),

@@ -54,7 +54,7 @@ pub(super) struct TcpTunnels {
     /// Frames of tenants that were written to streams, and that were read from them.
     sent: u64,
     received: u64,
-    /// The same for messages of credits.
+    /// Messages of credits that were written to streams, and that were read from them.
     messages: (u64, u64),
     /// Frames of tenants in streams that have ended: delivered, and lost.
     acknowledged: u64,
@@ -88,7 +88,7 @@ impl TcpTunnels {
     pub fn frames(&self) -> (u64, u64) {
         (self.sent, self.received)
     }
-    /// The same for messages of credits.
+    /// Messages of credits that were written to streams, and that were read from them.
     pub fn messages(&self) -> (u64, u64) {
         self.messages
     }
@@ -198,7 +198,7 @@ impl Inside {
     fn fill_streams(&mut self) {
         let (now, Some(z), Some(overlay)) = (self.now, &mut self.tcp_tunnels, &self.overlay) else { return };
         while let Some((server, bytes, origin)) = z.waiting.pop_front() {
-            // For a server that is gone no stream is opened.
+            // No stream is opened to a server that is gone.
             let is_known = overlay.vtep.tunnel().has_server(server);
             if is_known && !z.has_room(server) {
                 z.waiting.push_front((server, bytes, origin));

@@ -131,7 +131,8 @@ impl ZBridge {
 }
 
 impl Inside {
-    /// Numbers a frame for the tunnel; whether a channel takes it. `kept` is a shared copy of the frame if there is one.
+    /// Numbers a frame for the tunnel; returns whether a channel takes it. `kept` is a shared copy of the frame if there is
+    /// one.
     pub fn number(&mut self, bytes: &[u8], kept: Option<&Arc<Vec<u8>>>, domain: u16, priority: Priority) -> bool {
         let (now, Some(z), Some(overlay)) = (self.now, &self.zbridge, &self.overlay) else { return false };
         let Some((to, from)) = addresses(bytes) else { return false };
@@ -144,7 +145,7 @@ impl Inside {
         if kept.is_none() && !(is_for_one() && overlay.vtep.may_carry(bytes)) {
             return false;
         }
-        // It travels without its tag, as in the tunnel.
+        // The frame travels without its tag, as in the tunnel.
         let frame = if kind == EtherType::VLAN.0.to_be_bytes() {
             Arc::new([&bytes[..ADDRESSES_LEN], &bytes[ADDRESSES_LEN + vlan::TAG_LEN..]].concat())
         } else {
@@ -258,7 +259,7 @@ impl Inside {
         }
     }
 
-    /// A station is gone: ends its channels.
+    /// Ends the channels of a station that is gone.
     pub fn end_channels_of(&mut self, (domain, mac): (u16, MacAddress)) {
         let Some(mut z) = self.zbridge.take() else { return };
         self.end(&mut z, |name| (name.0, name.1) == (domain, mac), DropReason::PortGone);
@@ -347,7 +348,8 @@ impl Inside {
             &mut |cargo| in_order.push(cargo),
             &mut |cargo| of_no_use.push(cargo),
         );
-        // Who forgot everything has no credits to give for it either; and it may have been delivered. The channel counts it.
+        // A peer that forgot everything grants no credits for these frames either, and they may have been delivered. The
+        // channel counts them.
         channels.free_unacknowledged(name, &mut |_| {});
         if channels.take_ended(name) {
             self.on_disconnected(z, name);

@@ -1,7 +1,7 @@
-//! The thread at a vhost-user socket: it checks what the frontend says and hands the switch whole, checked queues.
+//! The thread at a vhost-user socket: it checks the frontend's messages and hands the switch whole, checked queues.
 //!
-//! Messages are read and their sizes checked by the crate `vhost`; what they mean is decided here. Anything that is not in
-//! order ends the connection, and with it every file descriptor it sent; the frontend may connect again.
+//! The crate `vhost` reads messages and checks their sizes; their meaning is decided here. An invalid message ends the
+//! connection, and closes every file descriptor that came through it; the frontend may connect again.
 
 use super::guest::MAX_PAIRS;
 use super::header::{EVENT_IDX, INDIRECT_DESC, OFFERED, PROTOCOL_FEATURES};
@@ -45,13 +45,13 @@ pub fn spawn(socket: Socket, handle: Handle) -> io::Result<std::thread::JoinHand
             if let Some(connection) = connection {
                 serve(connection, &handle, &socket);
                 if listener.is_none() {
-                    // One that hangs up each time is not called without end.
+                    // A frontend that hangs up each time is not called without pause.
                     wait(&handle, None, Some(RETRY_MS));
                 }
             }
         }
         if listener.is_some() {
-            // Whoever comes is told at once that nobody is there; that it is gone already is as good.
+            // New frontends learn at once that the switch does not listen. An error means that the file is gone already.
             let _ = std::fs::remove_file(socket.path());
         }
     })
@@ -68,7 +68,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // Before it has a name, so that at no time somebody else may connect.
+    // The mode is set before the socket has a name, so that at no time another user may connect.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     let named = |e: rustix::io::Errno| {
         let e = io::Error::from(e);
@@ -140,7 +140,7 @@ fn serve(connection: UnixStream, handle: &Handle, socket: &Socket) {
     *shared.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
-/// What `VHOST_USER_SET_VRING_ENABLE` looks like: request, flags, size, index, value.
+/// The fields of `VHOST_USER_SET_VRING_ENABLE`: request, flags, size, index, value.
 const ENABLE: u32 = 18;
 const ENABLE_BYTES: usize = 20;
 const VERSION: u32 = 1;
@@ -176,7 +176,7 @@ fn enable_early(mut connection: &UnixStream, session: &Mutex<Session>) -> Result
     Ok(())
 }
 
-/// What a frontend has said about a queue.
+/// The settings of a queue so far, from the frontend's messages.
 #[derive(Debug, Default)]
 struct Vring {
     size: u16,
@@ -190,10 +190,10 @@ struct Vring {
     running: bool,
 }
 
-/// What a frontend has said so far.
+/// The settings of a connection so far, from the frontend's messages.
 struct Session {
     handle: Handle,
-    /// Where the record is kept of what is in flight, unless the frontend keeps it.
+    /// The file of the record of chains in flight, unless the frontend keeps it.
     own_record: Option<PathBuf>,
     record: Option<(File, u64, u16)>,
     features: u64,
@@ -232,7 +232,7 @@ impl Session {
 
     fn record(&self, index: usize, size: u16) -> io::Result<Option<Record>> {
         if index % 2 == 0 {
-            // What is for the guest is written and given back in one round: never in flight.
+            // Chains of a receive queue are filled and given back in one round: they are never in flight.
             return Ok(None);
         }
         if let Some((file, offset, frontends_size)) = &self.record {
@@ -253,7 +253,7 @@ impl Session {
         Record::open(&file, room * index as u64, size).map(Some)
     }
 
-    /// Starts a queue about which all is said.
+    /// Starts a queue whose settings are complete.
     fn start(&mut self, index: usize) -> Result<()> {
         let vring = &self.vrings[index];
         let (Some([desc, avail, used]), 1..) = (vring.addresses, vring.size) else {
@@ -323,7 +323,7 @@ fn event(file: Option<File>) -> Result<Option<OwnedFd>> {
     Ok(Some(file.into()))
 }
 
-/// What was not offered.
+/// Refuses a request for a feature that was not offered.
 fn refuse<T>() -> Result<T> {
     Err(Error::InvalidOperation("not offered"))
 }
@@ -441,7 +441,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         self.vring(index)?;
         self.stop(index as usize)?;
         let vring = self.vring(index)?;
-        // The frontend says anew where the queue is before it starts it again.
+        // The frontend sets the queue's addresses again before it starts the queue.
         (vring.size, vring.addresses, vring.kick) = (0, None, None);
         Ok(VhostUserVringState::new(index, vring.next.into()))
     }

@@ -1,7 +1,7 @@
 //! The driver's end of a vhost-user port: a guest without a machine around it.
 //!
-//! It shares memory of its own, sets up queues as QEMU would for a guest, and sends and receives frames. What only a hostile
-//! driver would do is done by way of [`Driver::ring`] and [`Driver::memory`].
+//! The driver shares memory of its own, sets up queues as QEMU would for a guest, and sends and receives frames. Tests
+//! misbehave like a hostile driver through [`Driver::ring`] and [`Driver::memory`].
 
 use super::header::{EVENT_IDX, HEADER_BYTES, MRG_RXBUF, PROTOCOL_FEATURES, header_bytes};
 use super::memory::{Desc, Layout, Memory, Ring, Span};
@@ -22,7 +22,7 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 pub const GUEST_AT: u64 = 0x4000_0000;
 const USER_AT: u64 = 0x7000_0000_0000;
 
-/// What the driver is like.
+/// The properties of the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverConfig {
     /// Features it knows, of those in [`super::header`].
@@ -33,7 +33,7 @@ pub struct DriverConfig {
     pub queue_size: u16,
     /// Bytes of each buffer.
     pub buffer_bytes: u32,
-    /// Whether it asks the switch to write down what is in flight.
+    /// Whether the driver asks the switch to record chains in flight.
     pub inflight: bool,
 }
 
@@ -83,7 +83,7 @@ impl Queue {
         self.avail = self.avail.wrapping_add(1);
     }
 
-    /// Shows the device what was made available; whether it wants to be kicked.
+    /// Shows the device the available chains; returns whether it wants to be kicked.
     #[inline(always)]
     fn publish(&mut self, event_idx: bool) -> bool {
         if self.avail == self.published {
@@ -105,9 +105,9 @@ impl Queue {
 /// A frame the driver received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Bytes of it.
+    /// Bytes of the frame.
     pub len: usize,
-    /// The header in front of it.
+    /// The header in front of the frame.
     pub header: [u8; HEADER_BYTES as usize],
 }
 
@@ -134,7 +134,7 @@ impl Driver {
         Driver::over(UnixStream::connect(path)?, config)
     }
 
-    /// The same over a connection there is.
+    /// Starts a driver over an existing connection.
     pub fn over(connection: UnixStream, config: DriverConfig) -> io::Result<Driver> {
         let n = u64::from(config.queue_size);
         let ring_bytes =
@@ -179,7 +179,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Connects again, to a switch that was started anew, and goes on with the queues as they are.
+    /// Connects to a restarted switch, and goes on with the queues as they are.
     pub fn reconnect(&mut self, path: &Path) -> io::Result<()> {
         self.frontend = Frontend::from_stream(UnixStream::connect(path)?, 2 * u64::from(self.config.pairs));
         let len = rustix::fs::fstat(&self.file)?.st_size as u64;
@@ -218,7 +218,7 @@ impl Driver {
         };
         self.frontend.set_mem_table(&[region]).map_err(failed)?;
         for index in 0..self.queues.len() {
-            // What the device has done with is known; where it was told to go on is not (as after a crash of it).
+            // Only the used index is known, not the index at which the device would go on (as after a crash of the device).
             let next = self.queues[index].ring.used_idx();
             self.start_queue(index, next)?;
         }
@@ -273,7 +273,7 @@ impl Driver {
         &self.memory
     }
 
-    /// What was agreed on.
+    /// The negotiated features.
     pub fn features(&self) -> u64 {
         self.features
     }
@@ -291,7 +291,7 @@ impl Driver {
     /// Wakes the switch for a queue.
     pub fn kick(&mut self, index: usize) {
         self.kicks += 1;
-        // The counter of an event is full only if nobody reads it: awake enough.
+        // The write fails only if the counter is full, and then a wake-up is pending already.
         let _ = self.queues[index].kick.write(1);
     }
 
@@ -301,7 +301,7 @@ impl Driver {
         self.send_with(0, &[0; HEADER_BYTES as usize], frame)
     }
 
-    /// The same by a pair of queues and with a header of one's own, over as many buffers as it takes.
+    /// Sends a frame by a pair of queues with this header, over as many buffers as it takes.
     #[inline(always)]
     pub fn send_with(
         &mut self,
@@ -344,13 +344,13 @@ impl Driver {
         Ok(true)
     }
 
-    /// Receives a frame into `into`, whose header is dropped; how long it is.
+    /// Receives a frame into `into` without its header; returns its length.
     #[inline(always)]
     pub fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, BrokenPort> {
         Ok(self.receive_with(0, into)?.map(|received| received.len))
     }
 
-    /// The same by a pair of queues and with its header. What does not fit into `into` is cut off.
+    /// Receives a frame from the queues of `pair`, with its header. Bytes that do not fit into `into` are cut off.
     #[inline(always)]
     pub fn receive_with(&mut self, pair: usize, into: &mut [u8]) -> Result<Option<Received>, BrokenPort> {
         let header_bytes = header_bytes(self.features) as usize;
@@ -388,7 +388,7 @@ impl Driver {
         Ok(queue.free.len())
     }
 
-    /// Shows the switch what was done, and wakes it if it sleeps.
+    /// Shows the switch the changes of the queues, and wakes it if it sleeps.
     #[inline(always)]
     pub fn publish(&mut self) {
         for index in 0..self.queues.len() {
@@ -413,7 +413,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Shows the switch what was done, and never wakes it.
+    /// Shows the switch the changes of the queues, and never wakes it.
     pub fn publish_silently(&mut self) {
         for queue in &mut self.queues {
             let _ = queue.publish(self.features & EVENT_IDX != 0);
@@ -421,7 +421,7 @@ impl Driver {
     }
 }
 
-/// Takes chains back that the device has done with.
+/// Takes back the chains that the device has given back.
 #[inline(always)]
 fn reap(queue: &mut Queue) -> Result<(), BrokenPort> {
     while let Some((id, _)) = queue.next_used() {

@@ -1,4 +1,4 @@
-//! The header in front of each frame of a virtio network device (virtio 1.2, 5.1.6), and what it asks for.
+//! The header in front of each frame of a virtio network device (virtio 1.2, 5.1.6), and the offloads it asks for.
 
 use crate::port::{Offload, Segmentation};
 
@@ -9,7 +9,7 @@ macro_rules! features {
 features! {
     /// The device finishes checksums.
     CSUM = 0;
-    /// The guest takes frames whose checksum is not finished.
+    /// The guest takes frames with an unfinished checksum.
     GUEST_CSUM = 1;
     /// The guest takes long TCP segments over IPv4.
     GUEST_TSO4 = 7;
@@ -68,15 +68,15 @@ const LEAST_TCP_AT: u16 = 34;
 pub const TCP_CHECKSUM: u16 = 16;
 const TCP_OFFSET: u32 = 12;
 
-/// Segments that a frame may be left to be cut into: of 64 KB, those of the smallest size that Linux sends (`tcp_min_snd_mss`, 48
-/// bytes less 12 of options).
+/// Segments that a frame may be left to be cut into: of 64 KB, those of the smallest size that Linux sends
+/// (`tcp_min_snd_mss`, 48 bytes less 12 of options).
 const MAX_SEGMENTS: u32 = 65_536 / 36;
 
-/// A header that contradicts its frame, or what was agreed on.
+/// A header that contradicts its frame, or the negotiated features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHeader;
 
-/// What the header of a frame of `len` bytes asks for, with these features; `byte` reads one of the frame.
+/// The offloads that the header of a frame of `len` bytes asks for, with these features; `byte` reads one byte of the frame.
 #[inline(always)]
 pub fn parse(
     header: &[u8; HEADER_BYTES as usize],
@@ -124,7 +124,7 @@ fn parse_offload(
     if offload.segments(len) > MAX_SEGMENTS { Err(BadHeader) } else { Ok(offload) }
 }
 
-/// The header for a frame that lies in `buffers` of the guest's, which takes what `offload` leaves to be done.
+/// The header for a frame in `buffers` of the guest's buffers, which asks the guest for the offloads of `offload`.
 #[inline(always)]
 pub fn emit(offload: &Offload, buffers: u16) -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];

@@ -1,8 +1,8 @@
-//! A guest's memory, as its frontend shares it, and what lies in it.
+//! A guest's memory, as its frontend shares it, and the queues in it.
 //!
-//! The guest may write any byte at any time, and its frontend may shorten the file. So nothing here hands out a reference to
-//! plain bytes: ring words are atomics, bytes are copied, and what is looked for is checked to lie inside when it is found
-//! and again when it is reached. A file that became shorter reads as zeros from there on ([`Memory::is_lost`]).
+//! The guest may write any byte at any time, and its frontend may shorten the file. So no function here returns a reference
+//! to plain bytes: ring words are atomics, and bytes are copied. Every address is checked when it is found, and again when it
+//! is used. A file that became shorter reads as zeros from there on ([`Memory::is_lost`]).
 #![allow(unsafe_code)]
 
 use super::sigbus::Watch;
@@ -25,7 +25,7 @@ pub struct Layout {
     pub user: u64,
     /// Bytes.
     pub len: u64,
-    /// Where it starts in its file.
+    /// The offset of the region in its file.
     pub offset: u64,
 }
 
@@ -33,14 +33,14 @@ pub struct Layout {
 #[derive(Debug)]
 struct Region {
     layout: Layout,
-    /// What is mapped: the file from its start.
+    /// The start of the mapping, which is that of the file.
     base: NonNull<u8>,
     mapped: usize,
     watch: Watch,
 }
 
-// SAFETY: the mapping belongs to this value until it is dropped, whichever thread that is on; all access to it is by atomics
-// and by copies that allow for somebody else writing.
+// SAFETY: the mapping belongs to this value until it is dropped, on any thread; all access to it is by atomics, and by copies
+// that allow for other writers.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -56,7 +56,7 @@ impl Region {
         if [layout.guest, layout.user].iter().any(|at| at.checked_add(layout.len).is_none()) {
             return Err(wrong("guest memory that wraps"));
         }
-        // What is mapped of huge pages must be whole ones, which this is the size of.
+        // A mapping of huge pages has to consist of whole ones; this is their size.
         let page = (stat.st_blksize as u64).clamp(4096, 1 << 30).next_power_of_two();
         let mapped = usize::try_from(end.next_multiple_of(page)).map_err(io::Error::other)?;
         // SAFETY: a new mapping at an address the kernel chooses touches nothing that exists.
@@ -68,7 +68,7 @@ impl Region {
         match Watch::new(base.as_ptr() as usize, mapped, page as usize) {
             Ok(watch) => Ok(Region { layout, base, mapped, watch }),
             Err(e) => {
-                // SAFETY: mapped above, and nobody else knows of it.
+                // SAFETY: mapped above, and not shared with other code.
                 let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), mapped) };
                 Err(e)
             }
@@ -88,7 +88,7 @@ impl Drop for Region {
 /// A piece of guest memory that was found to lie in one region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Where it starts in the region.
+    /// The offset of the span in its region.
     at: u64,
     region: u32,
     /// Bytes.
@@ -96,7 +96,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Without its first bytes, of which it has so many.
+    /// The span without its first `bytes` bytes; it must have as many.
     #[inline(always)]
     pub fn skip(self, bytes: u32) -> Span {
         Span { at: self.at + u64::from(bytes), region: self.region, len: self.len - bytes }
@@ -110,7 +110,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The same memory and one region more, of `file`.
+    /// This memory with one more region, of `file`.
     pub fn with(&self, layout: Layout, file: impl AsFd) -> io::Result<Memory> {
         let wrong = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if self.regions.len() == MAX_REGIONS {
@@ -125,14 +125,14 @@ impl Memory {
         Ok(Memory { regions })
     }
 
-    /// The same memory without the region that begins at these addresses, if there is one.
+    /// This memory without the region that begins at these addresses, if there is one.
     pub fn without(&self, guest: u64, user: u64, len: u64) -> Option<Memory> {
         let is = |r: &&Arc<Region>| (r.layout.guest, r.layout.user, r.layout.len) != (guest, user, len);
         let regions: Vec<_> = self.regions.iter().filter(is).cloned().collect();
         (regions.len() < self.regions.len()).then_some(Memory { regions })
     }
 
-    /// Whether a part of it is gone from under us.
+    /// Whether a part of the memory is gone.
     #[inline(always)]
     pub fn is_lost(&self) -> bool {
         self.regions.iter().any(|r| r.watch.was_hit())
@@ -157,7 +157,7 @@ impl Memory {
         let region = &self.regions[span.region as usize];
         let at = span.at + skip as u64;
         assert!(at <= region.layout.len && len as u64 <= region.layout.len - at, "outside of the guest's memory");
-        // SAFETY: inside of what was mapped, or its end: the file up to `offset + len`.
+        // SAFETY: inside the mapping, or its end: the file up to `offset + len`.
         unsafe { region.base.as_ptr().add((region.layout.offset + at) as usize) }
     }
 
@@ -195,7 +195,7 @@ impl Memory {
         prefetch(at.wrapping_add(64));
     }
 
-    /// The same for a span that is going to be written to.
+    /// Prefetches a span for writing.
     #[inline(always)]
     pub fn prefetch_to_write(&self, span: Span) {
         let at = self.checked_pointer(span, 0, 0);
@@ -210,7 +210,7 @@ impl Memory {
         if len > region.layout.len - at {
             return None;
         }
-        // SAFETY: inside of what was mapped.
+        // SAFETY: inside the mapping.
         let pointer = unsafe { region.base.add((region.layout.offset + at) as usize) };
         (pointer.as_ptr() as u64 % align == 0).then_some(pointer)
     }
@@ -243,7 +243,7 @@ fn prefetch_to_write(at: *const u8) {
 pub struct Desc {
     /// Where the buffer is, as the guest counts.
     pub addr: u64,
-    /// Bytes of it.
+    /// Bytes of the buffer.
     pub len: u32,
     /// [`Desc::NEXT`], [`Desc::WRITE`], [`Desc::INDIRECT`].
     pub flags: u16,
@@ -266,7 +266,7 @@ impl Desc {
     pub fn from_halves(addr: u64, rest: u64) -> Desc {
         Desc { addr, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
     }
-    /// Its second half.
+    /// The second half of the entry.
     #[inline(always)]
     pub fn rest(self) -> u64 {
         u64::from(self.len) | u64::from(self.flags) << 32 | u64::from(self.next) << 48
@@ -351,7 +351,7 @@ impl Ring {
         /// Second half of a descriptor.
         desc_rest, set_desc_rest, u64, AtomicU64, Relaxed, Relaxed, |r, i: u16| r.desc_at(i).wrapping_add(8));
     word!(
-        /// What the driver asks for: 1 for no interrupts.
+        /// The driver's request: 1 for no interrupts.
         avail_flags, set_avail_flags, u16, AtomicU16, Relaxed, Relaxed, |r| r.avail_at(0));
     word!(
         /// How many chains the driver has made available, modulo 2^16.
@@ -363,16 +363,16 @@ impl Ring {
         /// The used entry after which the driver wants an interrupt.
         used_event, set_used_event, u16, AtomicU16, Relaxed, Relaxed, |r| r.avail_at(6 + 2 * usize::from(r.mask)));
     word!(
-        /// What the device asks for: 1 for no kicks.
+        /// The device's request: 1 for no kicks.
         used_flags, set_used_flags, u16, AtomicU16, Relaxed, Relaxed, |r| r.used_at(0));
     word!(
-        /// How many chains the device has done with, modulo 2^16.
+        /// How many chains the device has given back, modulo 2^16.
         used_idx, set_used_idx, u16, AtomicU16, Acquire, Release, |r| r.used_at(2));
     word!(
-        /// The first descriptor of the chain done with as number `i`.
+        /// The first descriptor of the returned chain number `i`.
         used_id, set_used_id, u32, AtomicU32, Relaxed, Relaxed, |r, i: u16| r.used_at(4 + 8 * usize::from(i & r.mask)));
     word!(
-        /// Bytes written into the chain done with as number `i`.
+        /// Bytes written into the returned chain number `i`.
         used_len, set_used_len, u32, AtomicU32, Relaxed, Relaxed, |r, i: u16| r.used_at(8 + 8 * usize::from(i & r.mask)));
     word!(
         /// The available entry at which the device wants a kick.

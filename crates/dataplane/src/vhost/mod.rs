@@ -7,11 +7,11 @@
 //!
 //! - Frames stay in the guest's buffers until they are delivered: a full transmit queue is the guest's backpressure, down to
 //!   its sockets.
-//! - Chains are given back in the order of delivery. Where they are in flight is written down in a [`record`], so that a switch
-//!   that is started again after it died goes on with those it owed.
-//! - When the frontend stops a queue or goes away, what is in flight is copied out first: nothing is lost.
-//! - A sender may leave checksums and segments to be done; they are passed on as they are to a guest that takes them so, and
-//!   done here for one that does not.
+//! - Chains are given back in the order of delivery. Chains in flight are written to a [`record`], so that a switch that is
+//!   restarted after a crash goes on with the chains that are owed.
+//! - When the frontend stops a queue or goes away, frames in flight are copied out first: nothing is lost.
+//! - A sender may leave checksums and segments to be done. Such frames are passed on unchanged to a guest that takes them,
+//!   and finished here for a guest that does not.
 //!
 //! [`driver`] is the other end: a guest without a machine around it, for tests and measurements.
 
@@ -52,14 +52,14 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// Where it is.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         match self {
             Socket::Listen(path) | Socket::Connect(path) => path,
         }
     }
 
-    /// Where what is in flight is written down, when the frontend does not keep it itself.
+    /// The file for chains in flight, when the frontend does not keep them itself.
     fn record(&self) -> Option<PathBuf> {
         match self {
             Socket::Listen(path) => {
@@ -74,7 +74,7 @@ impl Socket {
 
 type Job = Box<dyn FnOnce(&mut Guest) + Send>;
 
-/// What the thread at the socket and the switch's thread share.
+/// The state that the socket's thread and the switch's thread share.
 #[derive(Debug)]
 struct Shared {
     /// Jobs that were sent and not done.
@@ -110,7 +110,7 @@ impl Shared {
     /// Ends the connection there is; the thread at the socket notices.
     fn hang_up(&self) {
         if let Some(connection) = &*self.connection.lock().unwrap_or_else(PoisonError::into_inner) {
-            // It may have ended already.
+            // The connection may have ended already.
             let _ = connection.shutdown(std::net::Shutdown::Both);
         }
     }
@@ -128,14 +128,14 @@ struct Handle {
 struct Gone;
 
 impl Handle {
-    /// Has `job` done between two rounds of the switch and waits for what it returns.
+    /// Has `job` done between two rounds of the switch, waits for it, and returns its result.
     fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut Guest) -> R + Send + 'static) -> Result<R, Gone> {
         let (answer, answered) = channel();
-        // Who asks waits for the answer; if it does not, nobody misses it.
+        // The caller waits for the answer. Without a caller, the answer is dropped.
         let job: Job = Box::new(move |guest| drop(answer.send(job(guest))));
         self.jobs.send(job).map_err(|_| Gone)?;
         self.shared.jobs.fetch_add(1, Ordering::Release);
-        // The counter of an event is full only if nobody reads it: awake enough.
+        // The write fails only if the counter is full, and then a wake-up is pending already.
         let _ = rustix::io::write(&self.shared.bell, &1u64.to_ne_bytes());
         answered.recv().map_err(|_| Gone)
     }
@@ -144,7 +144,7 @@ impl Handle {
 /// The switch's end of a vhost-user port.
 ///
 /// Counters, beside those of [`guest::Counters`]: `connected` (0 or 1), `connections` so far, `bad_message` (connections that
-/// were ended for what came through them), `broken_queues` now.
+/// were ended for an invalid message), `broken_queues` now.
 #[derive(Debug)]
 pub struct Port {
     guest: Guest,
@@ -154,7 +154,7 @@ pub struct Port {
     record: Option<PathBuf>,
     now: Instant,
     asleep: bool,
-    /// Where an agent in the guest says what it has room for.
+    /// The connection to the agent in the guest, which reports the guest's free room.
     agent: Option<Box<Agent>>,
     /// Whether the guest received when it was last looked.
     receives: bool,
@@ -162,7 +162,7 @@ pub struct Port {
 
 impl Port {
     /// A port at a socket, which only its owner may connect to. Beside a socket that the switch listens at lies the record of
-    /// what is in flight, in `<path>.inflight`, for the next switch.
+    /// chains in flight, in `<path>.inflight`, for the next switch.
     pub fn open(socket: Socket) -> io::Result<Port> {
         let shared = Arc::new(Shared::new()?);
         let (sender, jobs) = channel();
@@ -182,13 +182,13 @@ impl Port {
         })
     }
 
-    /// Takes the word of an agent in the guest for what the guest has room for.
+    /// Takes grants of an agent in the guest as the guest's free room.
     pub fn with_agent(mut self) -> io::Result<Port> {
         self.agent = Some(Box::new(Agent::new()?));
         Ok(self)
     }
 
-    /// Holds the guest to what its agent granted, and marks how far it has been handed frames.
+    /// Limits the guest's frames to the agent's grants, and sends marks for the handed frames.
     #[cold]
     fn mind_agent(&mut self) {
         let Port { agent: Some(agent), guest, now, receives, .. } = self else { return };
@@ -248,7 +248,7 @@ impl Port {
 
     #[cold]
     fn do_jobs(&mut self) {
-        // Counted before it is looked: what comes meanwhile is seen the next time.
+        // The counter is reset before the jobs are read: later jobs are seen the next time.
         self.shared.jobs.store(0, Ordering::Relaxed);
         std::sync::atomic::fence(Ordering::SeqCst);
         while let Ok(job) = self.jobs.try_recv() {
@@ -256,7 +256,7 @@ impl Port {
         }
     }
 
-    /// The guest's memory is gone from under us: it is served no more.
+    /// Stops serving the guest: a part of its memory is gone.
     #[cold]
     fn lose(&mut self) {
         self.guest.counters.memory_lost += 1;
@@ -270,17 +270,17 @@ impl Drop for Port {
     fn drop(&mut self) {
         self.guest.publish();
         self.shared.closed.store(true, Ordering::Release);
-        // Whoever waits for an answer is told that there is none.
+        // Callers that wait for an answer get an error instead.
         self.jobs = channel().1;
-        // The counter of an event is full only if nobody reads it: awake enough.
+        // The write fails only if the counter is full, and then a wake-up is pending already.
         let _ = rustix::io::write(&self.shared.close_bell, &1u64.to_ne_bytes());
         self.shared.hang_up();
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say that anybody waits for.
+            // The thread returns nothing that is needed.
             let _ = thread.join();
         }
         if let (0, Some(record)) = (self.guest.lent(), &self.record) {
-            // That there was none is as good.
+            // A missing record is no error.
             let _ = std::fs::remove_file(record);
         }
     }
@@ -310,7 +310,7 @@ impl crate::port::Port for Port {
 
     fn defer(&mut self) -> bool {
         if let Some(agent) = &mut self.agent {
-            // What its agent says waits behind this.
+            // The agent's messages wait behind this frame.
             agent.lease.excuse(self.now);
         }
         false
@@ -360,7 +360,7 @@ impl crate::port::Port for Port {
     }
 
     fn takes_offload(&self, _offload: &Offload) -> bool {
-        // What the guest does not take is done in the port, by what it negotiated.
+        // The port does the offloads that the guest has not negotiated.
         true
     }
 
@@ -408,7 +408,7 @@ impl crate::port::Port for Port {
         inside.lost.count_many(DropReason::TooBig, guest.lost_too_big, 0);
         inside.lost.count_many(DropReason::Malformed, guest.lost_malformed, 0);
         inside.lost.count_many(DropReason::PortGone, guest.lost_gone, 0);
-        // Of those that are not what their sender said, some were for the guest.
+        // Some of the malformed frames were on their way to the guest.
         let bad = guest.counters.bad_length + guest.counters.bad_vnet_hdr - guest.lost_malformed;
         inside.refused.count_many(DropReason::Malformed, bad, 0);
         inside

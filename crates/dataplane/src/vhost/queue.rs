@@ -1,7 +1,7 @@
-//! The device's end of a split virtqueue (virtio 1.2, 2.7): which chains are available, what they consist of, which are done
-//! with, and who has to be woken.
+//! The device's end of a split virtqueue (virtio 1.2, 2.7): available chains and their buffers, returned chains, and
+//! wake-ups.
 //!
-//! Everything the driver writes is read once, and what was read is checked.
+//! Everything that the driver writes is read once, and checked after it is read.
 
 use super::memory::{Desc, Memory, Ring, Span};
 use super::record::Record;
@@ -11,7 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 /// Longest queue (virtio 1.2, 2.7).
 pub const MAX_SIZE: u16 = 1 << 15;
 
-/// Longest chain, in descriptors: what the kernel's vhost and QEMU take, too (`UIO_MAXIOV`).
+/// Longest chain, in descriptors, as in the kernel's vhost and in QEMU (`UIO_MAXIOV`).
 pub const MAX_CHAIN: u32 = 1024;
 
 /// Bytes beyond which a chain is not looked at: the longest frame with its header is shorter.
@@ -74,7 +74,7 @@ impl Spans {
         1 + self.more.len() as u32
     }
 
-    /// Takes `bytes` away from the front; there are more than so many.
+    /// Takes `bytes` away from the front, which must be longer.
     #[inline(always)]
     pub fn skip(&mut self, bytes: u32) {
         if self.first.len > bytes {
@@ -141,19 +141,19 @@ impl Spans {
     }
 }
 
-/// What there was to a chain.
+/// The size and cost of a chain that was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walked {
-    /// Bytes in it; of one that holds more than [`MAX_CHAIN_BYTES`], more than those.
+    /// Bytes in the chain. For a chain of more than [`MAX_CHAIN_BYTES`], the value exceeds that limit.
     pub bytes: u64,
-    /// What it cost: descriptors, or pieces where there are more of them; 0 for a chain of one piece.
+    /// The cost: descriptors, or pieces where there are more of them; 0 for a chain of one piece.
     pub cost: u32,
 }
 
-/// What a frontend says about a queue.
+/// A frontend's settings of a queue.
 #[derive(Debug)]
 pub struct Setup {
-    /// Where it is.
+    /// The ring in the guest's memory.
     pub ring: Ring,
     /// The next available entry to take.
     pub next: u16,
@@ -167,20 +167,20 @@ pub struct Setup {
     pub event_idx: bool,
     /// Whether [`INDIRECT_DESC`](super::header::INDIRECT_DESC) was.
     pub indirect: bool,
-    /// Whether it may be served.
+    /// Whether the queue may be served.
     pub enabled: bool,
-    /// Where what is in flight is written down.
+    /// The record of chains in flight.
     pub record: Option<Record>,
 }
 
 /// The device's end of a virtqueue.
 #[derive(Debug)]
 pub struct Queue {
-    /// How it was set up.
+    /// The frontend's settings.
     pub setup: Setup,
     /// The next available entry to take.
     pub next: u16,
-    /// Chains done with, and how many of them the driver knows of.
+    /// Chains given back, and how many of them the driver knows of.
     used: u16,
     published: u16,
     /// Whether the driver broke the rules: it is served no more.
@@ -188,7 +188,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// From what its frontend says; what the driver has been told already stands in the ring.
+    /// A queue with its frontend's settings; the index of returned chains stands in the ring already.
     pub fn new(setup: Setup) -> Queue {
         let used = setup.ring.used_idx();
         let mut queue = Queue { next: setup.next, used, published: used, setup, broken: false };
@@ -196,7 +196,7 @@ impl Queue {
         queue
     }
 
-    /// Whether it may be served.
+    /// Whether the queue may be served.
     #[inline(always)]
     pub fn is_live(&self) -> bool {
         self.setup.enabled && !self.broken
@@ -206,7 +206,7 @@ impl Queue {
     #[inline(always)]
     pub fn waiting(&self, ahead: u16) -> Result<u16, Fault> {
         let available = self.setup.ring.avail_idx();
-        // What is not yet done with counts: the driver has no more descriptors than that.
+        // Chains that were not yet given back count: the driver has no more descriptors than the ring.
         if available.wrapping_sub(self.used) > self.setup.ring.size() {
             return Err(Fault::Index);
         }
@@ -231,7 +231,7 @@ impl Queue {
         Ok(head)
     }
 
-    /// The pieces of a chain, for us to `write` or else to read. One that holds too much is not walked to its end.
+    /// The pieces of a chain, for us to `write` or else to read. A chain that holds too much is not walked to its end.
     #[inline(always)]
     pub fn walk(&self, memory: &Memory, head: u16, write: bool, spans: &mut Spans) -> Result<Walked, Fault> {
         spans.clear();
@@ -242,7 +242,7 @@ impl Queue {
         self.walk_chain(memory, self.setup.ring.desc(head), write, spans)
     }
 
-    /// The one piece of a chain that has no more.
+    /// The single piece of a chain that consists of one.
     #[inline(always)]
     pub fn walk_one(&self, memory: &Memory, head: u16, write: bool) -> Option<Span> {
         let desc = self.setup.ring.desc(head);
@@ -316,7 +316,7 @@ impl Queue {
         Err(Fault::Chain)
     }
 
-    /// A chain is done with; `written` bytes of it are for the driver to read.
+    /// Gives a chain back; `written` bytes of it are for the driver to read.
     #[inline(always)]
     pub fn give_back(&mut self, head: u16, written: u32) {
         let ring = &self.setup.ring;
@@ -328,7 +328,7 @@ impl Queue {
         }
     }
 
-    /// Shows the driver what is done with; whether it has to be woken.
+    /// Shows the driver the returned chains; returns whether it has to be woken.
     #[must_use]
     pub fn publish(&mut self) -> bool {
         self.show_used() && {
@@ -338,7 +338,8 @@ impl Queue {
         }
     }
 
-    /// Shows the driver what is done with; whether there is any of it, and after a fence [`Queue::wants_call`] has to be asked.
+    /// Shows the driver the returned chains; returns whether there are any. Then [`Queue::wants_call`] has to be asked after
+    /// a fence.
     #[inline(always)]
     pub fn show_used(&mut self) -> bool {
         if self.used == self.published {
@@ -351,7 +352,7 @@ impl Queue {
         true
     }
 
-    /// Whether the driver has to be woken for what was shown since this was asked last.
+    /// Whether the driver has to be woken for chains shown since the last call.
     #[inline(always)]
     #[must_use]
     pub fn wants_call(&mut self) -> bool {
@@ -369,7 +370,7 @@ impl Queue {
         }
     }
 
-    /// Asks for a kick when there is more than the first `ahead` chains; how many there are already.
+    /// Asks for a kick when there are more than the first `ahead` chains; returns how many there are already.
     pub fn want_kicks(&mut self, ahead: u16) -> Result<u16, Fault> {
         let ring = &self.setup.ring;
         if self.setup.event_idx {

@@ -1,8 +1,8 @@
-//! What a queue has in flight, written down where it outlives the switch (vhost-user, "Inflight I/O tracking").
+//! The chains of a queue that are in flight, in a record that outlives the switch (vhost-user, "Inflight I/O tracking").
 //!
-//! Chains are given back in the order they are delivered, so that no receiver holds up the frames for another. The index in
-//! the ring then does not say which of them a switch that died still owed; this record does, so that the next one goes on
-//! with exactly those.
+//! Chains are given back in the order of delivery, so that no receiver holds up the frames for another. So the ring's index
+//! does not tell which chains a switch that died still owed. This record does, and the next switch goes on with exactly those
+//! chains.
 
 use super::memory::{Layout, Memory, Ring, Span};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -74,7 +74,7 @@ impl Record {
         let used = ring.used_idx();
         let mut owed = Vec::new();
         if self.short(AT_VERSION) == VERSION && self.short(AT_SIZE) == self.size {
-            // It may have died between telling the driver and writing it down.
+            // The switch may have died between telling the driver and updating the record.
             let mut head = self.short(AT_LAST);
             for _ in 0..used.wrapping_sub(self.short(AT_USED)).min(self.size) {
                 if head >= self.size {
@@ -89,7 +89,7 @@ impl Record {
                 }
             }
             owed.sort_unstable();
-            // A ring that was set up anew since then has not so many, or others.
+            // A ring that was set up again since then has fewer chains, or others.
             let known = |head: u16| (0..self.size).any(|i| ring.avail_entry(i) == head);
             if owed.len() > usize::from(ring.avail_idx().wrapping_sub(used)) || !owed.iter().all(|&(_, h)| known(h)) {
                 owed.clear();

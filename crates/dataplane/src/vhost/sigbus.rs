@@ -1,15 +1,15 @@
 //! Guest memory whose file became shorter while it was mapped (HOSTILE 12).
 //!
-//! Whoever touches a mapping beyond the end of its file is sent SIGBUS, and no seal forbids a frontend to shorten it. The
-//! handler here puts pages of zeros in place of what is gone, notes that it did, and lets the program go on. Only mappings
-//! that were [registered](Watch) are treated so; any other fault has the effect it had before.
+//! Access to a mapping beyond the end of its file raises SIGBUS, and no seal keeps a frontend from shortening the file. The
+//! handler here puts pages of zeros in place of the missing ones, notes the access, and lets the program go on. Only
+//! [registered](Watch) mappings are treated so; any other fault has the effect it had before.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Mappings there may be at once.
+/// The most mappings at once.
 const MAX_WATCHES: usize = 4096;
 
 /// A mapping the handler knows of: free while `base` is 0, being changed while it is 1.
@@ -32,7 +32,7 @@ static RANGES: [Range; MAX_WATCHES] = [const {
 /// How many of them were ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// What SIGBUS did before.
+/// The action for SIGBUS before ours.
 static BEFORE: OnceLock<Result<libc::sigaction, i32>> = OnceLock::new();
 
 /// A mapping of shared memory that may become shorter.
@@ -56,7 +56,7 @@ impl Watch {
         Err(io::Error::other(format!("more than {MAX_WATCHES} regions of guest memory")))
     }
 
-    /// Whether a part of it was gone when somebody touched it.
+    /// Whether a missing part of the mapping was accessed.
     #[inline(always)]
     pub fn was_hit(&self) -> bool {
         RANGES[self.0].hit.load(Ordering::Relaxed)
@@ -74,7 +74,7 @@ fn install() -> io::Result<()> {
         let (mut new, mut old) = unsafe { std::mem::zeroed::<(libc::sigaction, libc::sigaction)>() };
         new.sa_sigaction = on_sigbus as *const () as usize;
         new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: both are valid; the handler does only what a handler may.
+        // SAFETY: both are valid; the handler does only permitted work.
         match unsafe { libc::sigaction(libc::SIGBUS, &new, &mut old) } {
             0 => Ok(old),
             _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)),
@@ -83,7 +83,7 @@ fn install() -> io::Result<()> {
     before.map(drop).map_err(io::Error::from_raw_os_error)
 }
 
-/// Does only what is allowed in a signal handler: atomics, `mmap`, `sigaction`.
+/// Does only work that is allowed in a signal handler: atomics, `mmap`, `sigaction`.
 extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel hands a valid one.
     let at = unsafe { (*info).si_addr() } as usize;
@@ -93,8 +93,8 @@ extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, _conte
         if base > 1 && (base..end).contains(&at) {
             let from = at & !(range.page.load(Ordering::Relaxed) - 1);
             let from = from.max(base);
-            // SAFETY: replaces pages of a mapping of ours, which nobody can reach any more, by pages of zeros; `errno` is kept
-            // for the code that was interrupted.
+            // SAFETY: replaces pages of a mapping of ours, which can no longer be reached, by pages of zeros; `errno` is kept
+            // for the interrupted code.
             let mapped = unsafe {
                 let errno = *libc::__errno_location();
                 let access = libc::PROT_READ | libc::PROT_WRITE;

@@ -16,7 +16,7 @@ fn frame(from: usize, to: [u8; 6]) -> Vec<u8> {
     [&to[..], &mac(from), &[0x88, 0xb5], &[0; 50]].concat()
 }
 
-/// A port that takes whatever comes and keeps it, until it is told what becomes of it.
+/// A port that takes every frame and keeps it until the test decides its fate.
 struct Keeper(Arc<Mutex<Inside>>);
 
 impl Port for Keeper {
@@ -99,13 +99,13 @@ fn what_waits_in_a_port_is_queued_and_what_it_gives_up_is_dropped() {
     let report = engine.report(1).unwrap().counters;
     assert_eq!((report.delivered, report.dropped.frames(DropReason::Watchdog)), (30, 15));
     assert_eq!((report.dropped.frames(DropReason::NoSocket), report.refused.frames(DropReason::Malformed)), (5, 3));
-    // It goes, with what is in it; its counters stay in the ledger.
+    // The port goes, with the frames in it; its counters stay in the ledger.
     engine.unplug(1);
     assert_eq!((engine.ledger(), engine.inside()), ((100, 30, 70), 0));
     let gone = engine.gone();
     assert_eq!((gone.delivered, gone.dropped.frames(DropReason::PortGone)), (30, 50));
     assert_eq!((gone.dropped.frames(DropReason::Watchdog), gone.refused.frames(DropReason::Malformed)), (15, 3));
-    // Somebody else comes, and goes.
+    // Another port comes, and goes.
     *inside.lock().unwrap() = Inside::default();
     plug(&mut engine, &inside);
     assert_eq!(engine.report(1).unwrap().counters, Default::default());

@@ -1,5 +1,5 @@
-//! What the rings of a guest, or of a program, can cost a turn (HOSTILE 15): counted, not timed. While a ring of 32,768 entries is
-//! worked off, a frame goes from one innocent to another in every turn.
+//! The most that the rings of a guest, or of a program, can cost a turn (HOSTILE 15): counted, not timed. While a ring of
+//! 32,768 entries is processed, a frame passes between two other guests in every turn.
 
 use crate::vhost_rig::{Rig, frame, mac, patient};
 use sluicenet_dataplane::engine::Engine;
@@ -15,7 +15,7 @@ const SEND: usize = 1;
 const RECEIVE: usize = 0;
 const SIZE: u16 = 1 << 15;
 
-/// What a turn may cost: the budget of a direction and the chain that goes beyond it, both ways.
+/// The most descriptors in a turn: the budget of a direction and the chain that exceeds it, both ways.
 const MOST: u64 = 2 * (512 + MAX_CHAIN as u64);
 /// Frames that are taken from a port in a turn.
 const BURST: u64 = 64;
@@ -25,10 +25,11 @@ fn rig() -> Rig {
     Rig::new(&[hostile, DriverConfig::default(), DriverConfig::default()])
 }
 
-/// A chain of `pieces` descriptors of `len` bytes each from descriptor 0 on; the bytes are those of `bytes`, one behind the other.
+/// A chain of `pieces` descriptors of `len` bytes each from descriptor 0 on; the bytes are those of `bytes`, one behind the
+/// other.
 fn chain(rig: &mut Rig, index: usize, pieces: u16, len: u32, bytes: &[u8]) {
     let kind = if index == RECEIVE { Desc::WRITE } else { 0 };
-    // Its own receive buffers, which nothing else is in.
+    // The guest's own receive buffers, without other data.
     let at = GUEST_AT + (1 << 20);
     let memory = rig.guest(0).memory().clone();
     memory.write(memory.find(at, 1 << 16).unwrap(), 0, bytes);
@@ -63,7 +64,7 @@ fn turn(rig: &mut Rig, n: u64) {
 
 #[test]
 fn chains_longer_than_any_frame_needs() {
-    // As long as the ring: what is behind the longest chain that is taken is not looked at.
+    // The chain is as long as the ring: descriptors behind the longest allowed chain are not read.
     let mut hostile = rig();
     chain(&mut hostile, SEND, SIZE, 0, &[]);
     hostile.guest(0).ring(SEND).set_desc(MAX_CHAIN as u16, Desc { addr: 0, len: 1, flags: 0, next: 0 });
@@ -85,7 +86,7 @@ fn chains_longer_than_any_frame_needs() {
 fn a_chain_that_is_too_long_a_frame_is_walked_no_further() {
     let mut rig = rig();
     chain(&mut rig, SEND, 10, 50_000, &[]);
-    // What comes behind would break the queue.
+    // A walk of the later descriptors would break the queue.
     rig.guest(0).ring(SEND).set_desc(9, Desc { addr: 0, len: 1, flags: Desc::INDIRECT, next: 0 });
     offer_all(rig.guest(0).ring(SEND));
     turn(&mut rig, 0);
@@ -105,7 +106,7 @@ fn a_ring_full_of_frames_that_are_refused() {
         for n in 0..600 {
             turn(&mut rig, n);
         }
-        // One after the other, they are all refused.
+        // The frames are refused one after the other.
         assert!(rig.counter(0, "over_budget") > 500);
         if pieces <= 2 {
             assert_eq!(rig.counter(0, counter), u64::from(SIZE));
@@ -130,25 +131,25 @@ fn a_ring_full_of_good_frames_in_pieces_of_a_byte() {
             got += 1;
         }
     }
-    // It gets on, by what a turn may cost.
+    // The guest makes progress by the budget of a turn.
     assert!((300 * 6..=300 * 8).contains(&got), "{got}");
 }
 
 #[test]
 fn receive_buffers_in_pieces_of_a_byte() {
     let mut rig = rig();
-    // Those it has are read ahead already: they are used up first.
+    // Chains that were read ahead are used up first.
     chain(&mut rig, RECEIVE, 1_000, 1, &[]);
     let mut n = 0;
     let chained = |rig: &Rig| rig.counter(0, "chained");
     for _ in 0..300 {
         for _ in 0..20 {
             n += 1;
-            // A frame for it may wait; then so does the next.
+            // A frame for the guest may wait; then so does the next one.
             rig.send(2, &frame(2, 0, n, 500));
         }
         turn(&mut rig, n);
-        // Those that were there are given back as they are used.
+        // Chains that were there are given back as they are used.
         let ring = rig.guest(0).ring(RECEIVE);
         let used = ring.used_idx();
         (0..SIZE).for_each(|k| ring.set_avail_entry(used.wrapping_add(k), 0));
@@ -211,7 +212,7 @@ fn rings_in_shared_memory_full_of_entries_that_name_nothing() {
         let mut skipped = 0;
         for n in 0..600 {
             if ring == 3 {
-                // Somebody sends to it all the time.
+                // Another guest sends to it all the time.
                 let _ = b.send(&frame(2, 0, n, 64)).unwrap();
                 let _ = b.publish();
             }

@@ -1,5 +1,5 @@
-//! The port for QEMU guests, with guests in this process: nothing lost, offloads right when mixed, nothing lost when either
-//! side starts anew.
+//! The port for QEMU guests, with guests in this process: no losses, correct offloads when mixed, no losses when either side
+//! restarts.
 
 use crate::vhost_rig::{Rig, frame, mac, number};
 use sluicenet_dataplane::engine::Access;
@@ -92,7 +92,7 @@ fn frames_of_all_lengths_arrive_whatever_the_guests_agreed_on() {
 
 #[test]
 fn what_was_decided_about_one_frame_holds_only_for_those_like_it() {
-    // All of them are in the queue when the switch looks: what goes straight from guest to guest is looked at as the rest is.
+    // All frames are in the queue when the switch looks: frames passed directly between guests are checked as all others.
     let mut rig = Rig::new(&[config(), config(), config()]);
     let access = Access { address: None, domain: Some(7), priority: None };
     (0..3).for_each(|k| assert!(rig.engine.set_access(k, access) && rig.engine.give(mac(k), 7, k)));
@@ -120,7 +120,7 @@ fn what_was_decided_about_one_frame_holds_only_for_those_like_it() {
     assert_eq!(rig.receive(2), Some(other));
     assert_eq!(rig.engine.report(0).unwrap().counters.refused.frames(DropReason::ForgedSource), 2);
 
-    // Only what is behind the first bytes differs: looked at where an address is given.
+    // Only bytes behind the first ones differ: they are read where an address is given.
     let mut forged = segment(0, 1, 20);
     forged[29] = 9;
     assert!(rig.engine.set_access(0, Access { address: Some([10, 0, 0, 1].into()), ..access }));
@@ -150,7 +150,7 @@ fn segment(from: usize, to: usize, payload: usize) -> Vec<u8> {
     f[24..26].copy_from_slice(&sum.to_be_bytes());
     f[34..54].copy_from_slice(&[0, 80, 1, 2, 0, 0, 0, 100, 0, 0, 0, 0, 0x50, 0x18, 1, 0, 0, 0, 0, 0]);
     let pseudo = pseudo(&f);
-    // Not inverted: what is left to be done is summed on top of it.
+    // Not inverted: the rest is to be summed on top of it.
     f[50..52].copy_from_slice(&(!pseudo).to_be_bytes());
     f
 }
@@ -295,7 +295,7 @@ fn a_switch_that_died_is_followed_by_one_that_owes_what_it_owed() {
     for (inflight, killed) in [(true, true), (false, true), (false, false)] {
         let kind = DriverConfig { inflight, queue_size: 64, ..config() };
         let mut rig = Rig::new(&[kind, kind, kind]);
-        // Guest 2 does not take what is for it: some of 1's frames wait while others pass them by.
+        // Guest 2 does not take its frames: some frames of guest 1 wait while others pass them.
         for _ in 0..64 {
             assert!(rig.send(0, &frame(0, 2, 1_000, 60)));
         }
@@ -311,7 +311,7 @@ fn a_switch_that_died_is_followed_by_one_that_owes_what_it_owed() {
         });
         assert_eq!(rig.engine.report(1).unwrap().lent, 14);
         assert_eq!(rig.guest(1).ring(1).used_idx(), 26);
-        // The switch dies as if by kill -9: nothing is cleaned up, nobody is told. Or it ends as it should.
+        // The switch dies as if by kill -9, without any cleanup or notice. Or it ends in order.
         let dir: Vec<_> = (0..3).map(|k| rig.path(k)).collect();
         let dead = std::mem::replace(
             &mut rig.engine,
@@ -391,7 +391,7 @@ fn a_guest_that_is_killed_leaves_nothing_behind_and_may_come_again() {
         drop(rig.guests[1].take());
         rig.until("the switch to notice", |rig| rig.counter(1, "connected") == 0);
         rig.connect(1, config());
-        // What was for it waits for it, and is there.
+        // Frames for the guest waited for it, and arrive.
         rig.until("what is held to be delivered", |rig| {
             while rig.receive(1).is_some() {}
             while rig.receive(0).is_some() {}

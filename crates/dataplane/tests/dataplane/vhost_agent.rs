@@ -1,4 +1,4 @@
-//! A guest whose agent says how much it takes, and guests that abuse that.
+//! A guest whose agent reports its free room, and guests that abuse that.
 
 use crate::vhost_rig::{Rig, frame, mac, number};
 use sluicenet_dataplane::vhost::driver::DriverConfig;
@@ -11,7 +11,7 @@ fn word(k: usize, number: u64, room: u32, lifetime_ms: u16) -> [u8; LEN] {
     Repr { source: MacAddress(mac(k)), message: Message::Grant { number, lifetime_ms, room } }.emit()
 }
 
-/// A switch with a plain guest, and one with an agent and so many pairs of queues.
+/// A switch with a plain guest, and a guest with an agent and this number of queue pairs.
 fn rig(pairs: usize) -> Rig {
     let mut rig = Rig::empty(2);
     rig.plug(0);
@@ -41,7 +41,7 @@ fn grant(rig: &mut Rig, pairs: usize, marks: &mut Marks, room: u32, lifetime_ms:
     });
 }
 
-/// What guest 1 gets until nothing more comes: frames by number, and marks.
+/// Receives at guest 1 until nothing more arrives: frames by number, and marks.
 fn drain(rig: &mut Rig, pairs: usize, seen: &mut Vec<u64>, marks: &mut Marks) {
     for _ in 0..200 {
         rig.engine.round();
@@ -70,7 +70,7 @@ fn a_guest_gets_what_its_agent_granted_and_no_more() {
                 rig.engine.round();
             }
         };
-        // Whoever was not heard in time is not limited; nor is one whose word answers no mark.
+        // A guest whose agent was not heard in time is not limited, nor is one whose grant answers no mark.
         rig.send(1, &word(1, 12345, 3, 60_000));
         rig.until("the word", |rig| rig.counter(1, "agent_grants") == 1);
         // As many as were granted behind a mark that came through each queue, however many there are.
@@ -81,11 +81,11 @@ fn a_guest_gets_what_its_agent_granted_and_no_more() {
         assert_eq!(seen.len(), 5, "{seen:?}");
         assert!(marks.last() != before, "it is asked for more");
         assert_eq!((rig.counter(1, "agent_granted"), rig.counter(1, "agent_held")), (0, 1));
-        // The mark came before the last frames, so some of them are in what is granted now.
+        // The mark came before the last frames, so the new grant covers some of them.
         rig.send(1, &word(1, marks.last(), 20, 60_000));
         drain(&mut rig, pairs, &mut seen, &mut marks);
         assert!((21..=25).contains(&seen.len()), "{seen:?}");
-        // It leaves: all of the rest comes, and nothing was lost.
+        // The agent leaves: all other frames arrive, and nothing was lost.
         rig.send(1, &word(1, marks.last(), 0, 0));
         drain(&mut rig, pairs, &mut seen, &mut marks);
         seen.sort_unstable();
@@ -119,7 +119,7 @@ fn an_agents_words_go_nowhere_and_too_many_of_them_hold_nobody_up() {
     // A port without an agent takes no such word: HOSTILE 17.
     assert!(rig.send(0, &word(0, 1, 0, 1_000)));
     rig.until("its refusal", |rig| rig.engine.report(0).unwrap().counters.refused.frames(DropReason::Reserved) == 1);
-    // One with an agent takes them in, good or bad, as many as come, and goes on.
+    // A port with an agent takes in all messages, good or bad, and goes on.
     let good = word(1, 7, u32::MAX, 60_000);
     let mut bad = good;
     bad[18] = 99;
@@ -157,7 +157,7 @@ fn a_switch_that_starts_again_asks_anew_and_believes_nothing_older() {
             driver
         }));
     }
-    // What was granted to the one before is worth nothing; a mark comes by itself, as soon as the guest receives.
+    // Grants to the previous driver are worth nothing. A new mark arrives as soon as the guest receives.
     rig.send(1, &word(1, old, 1_000, 60_000));
     rig.until("the word", |rig| rig.counter(1, "agent_unmatched") == 1);
     assert_eq!(rig.counter(1, "agent"), 0);

@@ -1,4 +1,4 @@
-//! Guests and frontends that break the rules (HOSTILE 1-13, 15): contained, counted, and nobody else is any the worse.
+//! Guests and frontends that break the rules (HOSTILE 1-13, 15): contained, counted, and without harm to others.
 
 use crate::vhost_rig::{Rig, frame, number};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -28,7 +28,7 @@ fn until_counted(rig: &mut Rig, name: &str, before: u64) {
     rig.until(name, |rig| rig.counter(0, name) > before);
 }
 
-/// Does something in the queue of the hostile guest, which must break it and be counted by that name; then starts it anew.
+/// Does something in the queue of the hostile guest that must break it and be counted by this name; then restarts the queue.
 fn breaks(rig: &mut Rig, index: usize, name: &str, deed: impl FnOnce(&Ring)) {
     let before = rig.counter(0, name);
     deed(rig.guest(0).ring(index));
@@ -42,14 +42,14 @@ fn breaks(rig: &mut Rig, index: usize, name: &str, deed: impl FnOnce(&Ring)) {
     assert_eq!(rig.counter(0, "broken_queues"), 1, "{name}");
     assert_eq!(rig.counter(0, name), before + 1);
     rig.check_passage(1, 2);
-    // Whatever it does there now is nothing to us.
+    // Later writes to the broken queue have no effect.
     let ring = rig.guest(0).ring(index).clone();
     ring.set_avail_idx(ring.avail_idx().wrapping_add(1));
     for _ in 0..10 {
         rig.engine.round();
     }
     assert_eq!(rig.counter(0, name), before + 1);
-    // A full reset, as a driver that is loaded anew does it.
+    // A full reset, as by a driver that is loaded again.
     let mut driver = rig.guests[0].take().unwrap();
     rig.guests[0] = Some(rig.during(move || {
         driver.stop_queue(index).unwrap();
@@ -202,7 +202,7 @@ fn tables_of_descriptors_that_are_nested_empty_odd_or_huge() {
         ring.set_desc(0, desc(GUEST_AT - 16, 32, i, 0));
         offer(ring, 1);
     });
-    // One that is in order, behind a descriptor that stands by itself.
+    // A valid chain, behind a descriptor that stands by itself.
     let sent = frame(0, 1, 5, 200);
     let memory = rig.guest(0).memory().clone();
     let place = memory.find(GUEST_AT + 0x20000, 4096).unwrap();
@@ -220,7 +220,7 @@ fn tables_of_descriptors_that_are_nested_empty_odd_or_huge() {
         got.is_some()
     });
     assert_eq!(got.unwrap(), sent);
-    // Nobody who did not agree on tables may use them.
+    // A guest that did not negotiate tables may not use them.
     let mut rig = self::rig(DriverConfig { features: OFFERED & !INDIRECT_DESC, ..DriverConfig::default() });
     let at = table(&mut rig, &[plain]);
     breaks(&mut rig, SEND, "bad_indirect", |ring| {
@@ -280,7 +280,7 @@ fn headers_that_ask_for_what_cannot_be() {
         rig.guest(0).publish();
         until_counted(&mut rig, "bad_vnet_hdr", n as u64);
     }
-    // A header in order for a frame that is not what it says: found by who has to cut it.
+    // A valid header for a frame that contradicts it: found where the frame is cut.
     let mut rig = Rig::new(&[
         DriverConfig::default(),
         DriverConfig { features: OFFERED & !sluicenet_dataplane::vhost::header::GUEST_TSO4, ..DriverConfig::default() },
@@ -448,7 +448,7 @@ fn whatever_a_ring_holds_it_is_walked_within_bounds() {
             *seen.entry(format!("{:?}", walked.map(drop))).or_default() += 1;
         }
     }
-    // It was not all refused for one reason.
+    // The refusals had several reasons.
     for outcome in ["Ok(())", "Err(Descriptor)", "Err(Chain)", "Err(Indirect)"] {
         assert!(seen.get(outcome).is_some_and(|&n| n > 1_000), "{seen:?}");
     }
@@ -469,7 +469,7 @@ fn memory_that_is_truncated_under_the_switch() {
     rig.check_passage(1, 2);
     assert_eq!(rig.engine.report(0).unwrap().lent, 0);
     rig.engine.ledger();
-    // It may come again, with memory that lasts, and finds what waited for it.
+    // The guest may come again, with lasting memory, and finds the frames that waited for it.
     rig.connect(0, DriverConfig::default());
     rig.check_passage(2, 1);
     assert!(rig.send(0, &frame(0, 1, 5, 100)));
@@ -529,7 +529,7 @@ fn messages_of_the_wrong_size_unknown_out_of_order_or_byte_by_byte() {
         if what == "a body that never comes" {
             socket.shutdown(std::net::Shutdown::Write).unwrap();
         }
-        // It ends by itself, whatever is answered before.
+        // The connection ends by itself, whatever is answered before.
         let ended = rig.during(move || socket.read_to_end(&mut Vec::new()).is_ok_and(|n| n == 0));
         assert!(ended, "{what}");
         rig.until(what, |rig| rig.counter(0, "connected") == 0);
@@ -549,7 +549,7 @@ fn messages_of_the_wrong_size_unknown_out_of_order_or_byte_by_byte() {
     let mut socket = answer.1;
     let slow = message(2, &u64s(&[0]));
     for byte in &slow {
-        // It may be gone already.
+        // The connection may be gone already.
         let _ = socket.write_all(&[*byte]);
         std::thread::sleep(std::time::Duration::from_millis(1));
     }

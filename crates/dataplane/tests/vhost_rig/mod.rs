@@ -41,7 +41,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A switch with a guest of that kind at every port.
+    /// A switch with a guest of this kind at every port.
     pub fn new(configs: &[DriverConfig]) -> Rig {
         let mut rig = Rig::empty(configs.len());
         for (k, config) in configs.iter().enumerate() {
@@ -51,7 +51,7 @@ impl Rig {
         rig
     }
 
-    /// A switch with nobody at its ports.
+    /// A switch without guests at its ports.
     pub fn empty(ports: usize) -> Rig {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("sluice-vhost-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -68,7 +68,7 @@ impl Rig {
         self.plug_port(k, |port| port);
     }
 
-    /// One that listens to an agent in its guest.
+    /// Plugs in a port with an agent in its guest.
     pub fn plug_with_agent(&mut self, k: usize) {
         self.plug_port(k, |port| port.with_agent().unwrap());
     }
@@ -98,7 +98,7 @@ impl Rig {
         self.guests[k].as_mut().unwrap()
     }
 
-    /// Turns the switch until `done`, or fails saying `what` was waited for.
+    /// Runs the switch until `done`, or fails with the name `what` of the awaited event.
     pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Rig) -> bool) {
         let started = std::time::Instant::now();
         while !done(self) {

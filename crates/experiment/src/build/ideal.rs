@@ -1,8 +1,8 @@
-//! How long a message takes in an empty network: what a slowdown is measured against.
+//! Times of messages in an empty network, against which slowdowns are measured.
 //!
-//! The source sends at line rate from the first byte, nobody else sends, no window closes: the time at which the last
-//! bit is through every store and stage of the path. Exact for a single frame and for a stream that its window lets
-//! flow.
+//! The source sends at line rate from the first byte, no other host sends, and no window closes. The result is the time
+//! at which the last bit has passed every store and stage of the path. It is exact for a single frame, and for a stream
+//! whose window lets it flow.
 
 use super::{Plan, framing};
 use sluicenet_node::device::PortId;
@@ -41,7 +41,7 @@ impl Stage {
 /// The stores of one path between two hosts.
 type Path = Vec<Stage>;
 
-/// What the paths between two hosts depend on.
+/// Properties of two hosts on which the paths between them depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ends {
     /// In a tree, on the level at which they turn: links and switches of a level are alike.
@@ -54,8 +54,8 @@ enum Ends {
     Hosts(HostId, HostId),
 }
 
-/// Paths that are kept apart at a box, of which the fastest may be another for each message. More of them, as a graph of
-/// many unlike links can have, are taken together as one that is as fast as the fastest of them on each link.
+/// Paths that are kept apart at a box; each may be the fastest for another message. More paths, as in a graph of many
+/// unlike links, are merged into one that is as fast as the fastest of them on each link.
 const PATHS_MAX: usize = 64;
 
 /// Bits of a message's frames.
@@ -76,15 +76,15 @@ pub struct Ideal {
     header: [u16; 3],
     stack: [Duration; 3],
     vm: Option<(Rate, u64)>,
-    /// Whether all that one host is sent comes over the same link.
+    /// Whether all frames to one host come over the same link.
     by_destination: bool,
-    /// In a tree, whether its roots are alike: with external hosts at some of them those may have to store what others cut
-    /// through.
+    /// In a tree, whether its roots are alike. With external hosts, some roots may have to store frames that other
+    /// roots cut through.
     roots_alike: bool,
     /// In a tree, whether every root can be on the path of a message.
     over_all_roots: bool,
     paths: Mutex<BTreeMap<Ends, Arc<[Path]>>>,
-    /// Of frames of the lossy vNICs, which are of another priority and carry less.
+    /// Times for frames of the lossy vNICs, which are of another priority and carry less.
     lossy: Option<(Priority, Box<Ideal>)>,
 }
 
@@ -127,12 +127,12 @@ impl Ideal {
         }
     }
 
-    /// That of frames of a priority.
+    /// Times of frames of a priority.
     pub fn of_priority(&self, priority: Priority) -> &Ideal {
         self.lossy.as_ref().filter(|(p, _)| *p == priority).map_or(self, |(_, ideal)| ideal)
     }
 
-    /// What a message of `bytes` takes.
+    /// Bits that a message of `bytes` takes at a port and on a link.
     pub fn bits_on(&self, bytes: u64, transport: Transport) -> Bits {
         let t = transport as usize;
         let full = self.max_payload[t];
@@ -157,10 +157,10 @@ impl Ideal {
 
     /// Time for `bytes` from each of `senders` to one receiver, if its link is the bottleneck: the line-rate bound.
     ///
-    /// The first frame that can be there starts on the receiver's link; from then on the link sends frame after frame
-    /// of all senders without a rest, framing and gaps included; the last one still has the link's latency, the VM's
+    /// The first frame that can be there starts on the receiver's link. From then on, the link sends frame after frame
+    /// of all senders without a rest, framing and gaps included. The last frame still has the link's latency, the VM's
     /// port (if there is one) and the receiving stack ahead of it. Nothing can be faster, whatever the order of frames.
-    /// Several links of the receiver count as the portion of all bits that is one's own, where frames can come over all.
+    /// Where frames can come over all of the receiver's links, each link counts with its part of all bits.
     pub fn many_to_one(&self, senders: &[HostId], receiver: HostId, bytes: u64, transport: Transport) -> Duration {
         let t = transport as usize;
         let full = self.max_payload[t];
@@ -176,14 +176,14 @@ impl Ideal {
             let (link, port) = (&rest[0], &rest[1..]);
             start = start.min(tandem(before, first, first, 1));
             let whole = link_time(link, full, last, frames * senders.len() as u64, senders.len() as u64);
-            // What is sent without a rest is divided among the links, the latency is not.
+            // The time to send all bits is divided among the receiver's links; the latency is not.
             let sending = self.time_on_one_link(link, receiver, whole - link.latency);
             end = end.min(sending + link.latency + tandem(port, last, last, 1));
         }
         Duration(start.saturating_add(end)) + self.stack[t]
     }
 
-    /// What is left of `time` on one link of a receiver when its other links carry what they can.
+    /// Time that one link of a receiver needs for its part of `time`, when the other links carry as much as they can.
     fn time_on_one_link(&self, link: &Stage, receiver: HostId, time: u64) -> u64 {
         if self.by_destination {
             return time;
@@ -199,7 +199,7 @@ impl Ideal {
         paths.entry(key).or_insert_with(|| self.find(src, dst)).clone()
     }
 
-    /// What the paths between two hosts depend on; nothing where it is as soon looked at anew.
+    /// Key of the paths between two hosts; `None` where the paths are searched anew.
     fn ends(&self, src: HostId, dst: HostId) -> Option<Ends> {
         if src == dst {
             return None;
@@ -281,13 +281,13 @@ impl Ideal {
     }
 }
 
-/// What is asked for the path between two hosts.
+/// Probe packet for the path between two hosts.
 fn probe(src: HostId, dst: HostId) -> Packet {
     let flow = FlowKey { src: Address::new(src, 0), dst: Address::new(dst, 0), sport: 0, dport: 0 };
     Packet::udp(flow, 0, 0, 0, Framing::ETHERNET)
 }
 
-/// Adds a path unless one that is there is as fast everywhere; takes out those that it is as fast as.
+/// Adds a path unless a known path is as fast everywhere; removes the paths that are nowhere faster than the new one.
 fn add_path(paths: &mut Vec<Path>, path: Path) {
     let as_fast = |a: &Path, b: &Path| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_as_fast_as(b));
     if paths.iter().any(|w| as_fast(w, &path)) {

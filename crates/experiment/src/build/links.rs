@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Links that are alike, by the boxes at their ends.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkKind {
-    /// What sends and what receives.
+    /// Sender and receiver.
     pub name: String,
     /// How many directions there are.
     pub directions: u64,
@@ -16,15 +16,15 @@ pub struct LinkKind {
     pub both: bool,
     /// Speed.
     pub gbps: f64,
-    /// Of the cable alone.
+    /// Delay of the cable alone.
     pub delay_ns: f64,
     /// Where the receiver pauses the sender; none where nothing is paused.
     pub xoff_bytes: Option<u64>,
-    /// What the receiver keeps free above it.
+    /// Buffer space that the receiver keeps free above XOFF.
     pub headroom_bytes: Option<u64>,
 }
 
-/// What makes links alike: levels of sender and receiver, bits a second, picoseconds of cable, XOFF and headroom.
+/// Key of links that are alike: levels of sender and receiver, bits a second, picoseconds of cable, XOFF and headroom.
 type Likeness = (u8, u8, u64, u64, Option<(u64, u64)>);
 
 /// The links of a scenario by kind, from the hosts up.
@@ -68,7 +68,8 @@ mod tests {
         let want =
             [("host to level 1", 8), ("level 1 to host", 8), ("level 1 to level 2", 4), ("level 2 to level 1", 4)];
         assert_eq!(short, want);
-        // At least two frames of 1,538 B, a pause frame of 84 B, and what a microsecond of cable each way and 614.4 ns hold.
+        // At least two frames of 1,538 B, a pause frame of 84 B, and the bytes on a microsecond of cable each way and
+        // in 614.4 ns.
         assert!(kinds[0].headroom_bytes >= Some(2 * 1538 + 84 + 2500 + 768), "{:?}", kinds[0]);
         assert_eq!(kinds[0].xoff_bytes, Some(100_000));
     }

@@ -24,21 +24,21 @@ use sluicenet_scenario::{BUFFER_MAX, BufferPolicy, Error, Forwarding, Result, Sc
 use sluicenet_sim::world::{Node, World, WorldError};
 use std::sync::Arc;
 
-/// A world with what the records need to know of it.
+/// A world, with the knowledge that the records need.
 pub struct Built {
     /// The world, ready to run.
     pub world: World<HostApps>,
     /// The network it was built from.
     pub plan: Arc<Plan>,
-    /// What the applications call their flows, and how the run ends.
+    /// The applications' names for their flows, and the end of the run.
     pub workloads: Workloads,
     /// Times in an empty network.
     pub ideal: Ideal,
-    /// What a user should know before the run.
+    /// Warnings for the user, before the run.
     pub warnings: Vec<Warning>,
 }
 
-/// What stands around a packet in this scenario.
+/// Framing of packets in this scenario.
 pub fn framing(scenario: &Scenario) -> Framing {
     match scenario.framing.kind {
         sluicenet_scenario::FramingKind::Ethernet => Framing::ETHERNET,
@@ -54,12 +54,12 @@ fn wire_bytes(scenario: &Scenario) -> (u32, u32) {
     (largest + overhead, PFC_FRAME_BYTES + overhead)
 }
 
-/// More XOFFs of one stop are damaged than there is room for at most once in so many stops.
+/// At most once in so many stops, more XOFFs of one stop are damaged than there is room for.
 const STOPS: f64 = 1e12;
 /// Where one in five arrives damaged a full frame never comes whole: there is no use in room for more than this.
 const SPARE_MAX: u64 = 16;
 
-/// XOFFs of one stop for whose damage there is room, where the link that they go over damages bits.
+/// Number of XOFFs of one stop that may be damaged without loss, where the link `back` damages bits.
 fn spare_pauses(back: &Direction) -> u64 {
     if back.bit_error_rate == 0.0 {
         return 0;
@@ -69,21 +69,22 @@ fn spare_pauses(back: &Direction) -> u64 {
     (libm::ceil(libm::log(STOPS) / -libm::log(damaged)) as u64).saturating_sub(1).clamp(1, SPARE_MAX)
 }
 
-/// What still comes after an XOFF that is heard, at the receiving end of `into`, which is stopped over `back`.
+/// Bytes that still arrive at the receiving end of `into` after an XOFF that travels undamaged over `back`.
 fn under_way(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
     let (max_frame, pfc_frame) = wire_bytes(scenario);
     Headroom { rate: into.rate, data_delay: into.latency, pause_delay: back.pause_latency, max_frame, pfc_frame }
         .bytes()
 }
 
-/// Room above XOFF there.
+/// Room above XOFF at the receiving end of `into`.
 fn headroom(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
     let computed = under_way(scenario, into, back).saturating_mul(1 + spare_pauses(back));
     scenario.pfc.headroom.map_or(computed, |b| b.as_bytes())
 }
 
-/// What is said again over `back`, where that damages bits: XON when the other end would have sent something, and an XOFF as often before its
-/// quanta run out as all of these are damaged as seldom as all that there is room for; each in the time that it takes to leave.
+/// Repetition of pause messages over `back`, if `back` damages bits. XON is repeated when the other end would have sent
+/// something. XOFF is refreshed before its quanta run out, as often as there is headroom for damaged XOFFs. Each
+/// refresh takes the time that its frames need to leave.
 pub fn repetition(scenario: &Scenario, into: &Direction, back: &Direction) -> Option<Repetition> {
     let (max_frame, pfc_frame) = wire_bytes(scenario);
     let leave = u64::from(max_frame + pfc_frame);
@@ -109,8 +110,8 @@ fn check_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Resu
     }
 }
 
-/// Refuses pauses that run out before they can be renewed: the renewal is due at half of the pause and may find a frame on
-/// the wire, both at the speed of the link whose bit times the quanta count.
+/// Refuses pauses that run out before they can be renewed. The renewal is due at half of the pause and may find a frame
+/// on the wire. Both times are at the speed of the link whose bit times the quanta count.
 fn check_quanta(scenario: &Scenario) -> Result<()> {
     let (max_frame, pfc_frame) = wire_bytes(scenario);
     let least = (2 * (max_frame + pfc_frame) as u64 * 8).div_ceil(QUANTUM_BITS);
@@ -128,7 +129,7 @@ fn check_quanta(scenario: &Scenario) -> Result<()> {
 pub fn watermarks(scenario: &Scenario, xoff: u32, into: &Direction, back: &Direction) -> Watermarks {
     let room = headroom(scenario, into, back).min(BUFFER_MAX.0) as u32;
     let headroom = under_way(scenario, into, back).min(BUFFER_MAX.0) as u32;
-    // The same distance between the two as in a switch: a hysteresis is a hysteresis.
+    // XOFF and XON are as far apart as in a switch: a hysteresis is a hysteresis.
     let span = (scenario.pfc.xoff.as_bytes() - scenario.pfc.xon.as_bytes()) as u32;
     Watermarks { xoff, xon: xoff.saturating_sub(span), capacity: xoff.saturating_add(room), headroom }
 }
@@ -152,7 +153,7 @@ pub fn refused(scenario: &Scenario, e: &WorldError) -> Error {
     scenario.locations.error(key, e.to_string())
 }
 
-/// The physical network of a scenario, for whichever world: boxes and links, and what each switch is set to.
+/// The physical network of a scenario, for either world: boxes and links, and the settings of each switch.
 pub struct Network<'a> {
     scenario: &'a Scenario,
     /// Boxes and links.
@@ -164,7 +165,8 @@ pub struct Network<'a> {
 
 impl<'a> Network<'a> {
     /// # Errors
-    /// What shows only now: links that hold more than a buffer, a graph in two parts, a cycle of lossless buffers.
+    /// Faults that show only now: links that hold more than a buffer, a graph in two parts, a cycle of lossless
+    /// buffers.
     pub fn new(scenario: &'a Scenario) -> Result<Network<'a>> {
         let plan = Arc::new(Plan::new(scenario)?);
         let warnings = plan.check_deadlock(scenario)?;
@@ -174,13 +176,13 @@ impl<'a> Network<'a> {
         Ok(Network { scenario, plan, links, warnings })
     }
 
-    /// The direction that leaves a port, and the one that comes back to it.
+    /// The direction that leaves a port, and the direction that comes back to the port.
     pub fn link(&self, node: u32, port: u16) -> (&Direction, &Direction) {
         let out = &self.links[self.plan.link_index(node, port)];
         (out, &self.links[self.plan.link_index(out.to.0, out.to.1)])
     }
 
-    /// What the ports of the `i`th switch share.
+    /// Settings that the ports of the `i`th switch share.
     pub fn switch_config(&self, i: usize) -> SwitchConfig {
         let s = self.scenario;
         SwitchConfig {
@@ -211,19 +213,19 @@ impl<'a> Network<'a> {
     }
 }
 
-/// What a run without packets needs of a scenario.
+/// Parts of a scenario that a flow-level run needs.
 pub struct Outline {
     /// The network.
     pub plan: Arc<Plan>,
-    /// What the applications call their flows, and how the run ends.
+    /// The applications' names for their flows, and the end of the run.
     pub workloads: Workloads,
     /// Times in an empty network.
     pub ideal: Ideal,
-    /// What a user should know before the run.
+    /// Warnings for the user, before the run.
     pub warnings: Vec<Warning>,
 }
 
-/// The network of a scenario and what runs on it, without its boxes.
+/// The network of a scenario and its workloads, without its boxes.
 ///
 /// # Errors
 /// As [`Network::new`].

@@ -30,8 +30,9 @@ impl ServerConfigs {
     }
 }
 
-/// What makes hosts alike: of each link bits a second, picoseconds in and those of a pause out, the error rate's bits; whether they are
-/// servers; their slow VMs.
+/// Key of hosts that are alike. For each link it has the rate in bits a second, the latency inwards and the latency of
+/// a pause outwards in picoseconds, and the error rate's bits. It also has whether the host is a server, and the slow
+/// VMs.
 type Likeness = (Vec<(u64, u64, u64, u64)>, bool, Vec<(u8, u64)>);
 
 /// How much longer a machine's turns are.
@@ -82,7 +83,7 @@ fn server_config(
 ) -> ServerConfig {
     let a = &scenario.adapter;
     let buffer = a.buffer.as_bytes() as u32;
-    // One receive buffer stops all links, and takes what all of them still bring.
+    // One receive buffer stops all links, and takes all frames that they still bring.
     let marks = links.iter().map(|(out, into)| watermarks(scenario, buffer, into, out)).reduce(|all, one| Watermarks {
         capacity: all.capacity.saturating_add(one.capacity - one.xoff),
         headroom: all.headroom.saturating_add(one.headroom),
@@ -180,7 +181,7 @@ fn tunnel(scenario: &Scenario) -> Arc<dyn StageConfig> {
     })
 }
 
-/// Who may talk to whom.
+/// Access policy of the scenario: the pairs of machines that may talk.
 pub fn access(scenario: &Scenario, outside: HostId) -> Access {
     let machine = |host: u32, vm: u32| Address::new(host, vm as u8);
     let party = |party: Party| match party {
@@ -196,7 +197,7 @@ pub fn access(scenario: &Scenario, outside: HostId) -> Access {
     Access { policy: policy::Policy::new(tenants.collect(), rules.collect()), outside }
 }
 
-/// The class of what hypervisors say to each other: one that is held back, where there is one, and never that of lossy vNICs.
+/// The class of messages between hypervisors: a lossless class, where there is one, and never that of lossy vNICs.
 fn first_class(scenario: &Scenario) -> Priority {
     let lossy = scenario.server.lossy_vnic.map_or(PrioritySet::NONE, |p| PrioritySet(1 << p));
     let others = PrioritySet(!lossy.0);

@@ -1,4 +1,4 @@
-//! The network of a scenario: which port of which box is linked to which, and who decides where frames go.
+//! The network of a scenario: the links between ports of boxes, and the routing of frames.
 
 use sluicenet_node::device::PortId;
 use sluicenet_node::link::{Direction, NodeId};
@@ -45,7 +45,7 @@ pub struct SwitchPlan {
 #[derive(Clone, Debug)]
 struct HostLinks {
     ends: Vec<Attachment>,
-    /// Where those of each host begin, and where the last ones end.
+    /// Start of each host's links, and end of the last host's links.
     first: Vec<u32>,
 }
 
@@ -66,7 +66,7 @@ impl HostLinks {
     }
 }
 
-/// Who chooses among the links of a host that has several.
+/// Choice among the links of a host that has several.
 #[derive(Clone, Debug)]
 enum HostRouting {
     /// Arithmetic in a tree, with the roots that external hosts are attached to.
@@ -90,7 +90,7 @@ const HOST_DRAWS: u64 = 1 << 32;
 
 fn policy(routing: Routing) -> Policy {
     match routing {
-        // What has no state of its own for a flow sends it by the tables (Al-Fares 2012, 3.1.6).
+        // A switch without state of its own for a flow sends the flow by the tables (Al-Fares 2012, 3.1.6).
         Routing::FlowClassifier | Routing::FlowScheduler => Policy::TwoLevel,
         Routing::GlobalFirstFit | Routing::SimulatedAnnealing => Policy::Hash,
         // There is one way.
@@ -159,7 +159,7 @@ impl Plan {
     pub fn host_rate(&self, host: HostId) -> Rate {
         self.rate_of_all(host)
     }
-    /// Who chooses among a host's links; nobody where there is one.
+    /// Router that chooses among a host's links; `None` for a host with one link.
     pub fn host_router(&self, host: HostId) -> Option<Router> {
         if self.host(host).len() == 1 {
             return None;
@@ -194,7 +194,7 @@ impl Plan {
             Some(s) => self.switches[s as usize].ports.len(),
         }
     }
-    /// Who decides where a box sends frames; nobody at a host with one link.
+    /// Router that decides where a box sends frames; `None` for a host with one link.
     pub fn router(&self, node: NodeId) -> Option<Cow<'_, Router>> {
         match node.checked_sub(self.hosts()) {
             None => self.host_router(node).map(Cow::Owned),
@@ -595,7 +595,7 @@ fn shortest_ports(
     switches.iter().zip(hosts.len()..).map(of_switch).collect()
 }
 
-/// Those of a box's ports that are on a shortest path to a host.
+/// The ports of a box that are on a shortest path to a host.
 fn nearer_ports(
     ports: &[Attachment],
     node: NodeId,

@@ -36,7 +36,7 @@ struct Open {
 /// Which interfaces, and which way, the frames of a port belong to.
 struct Tap {
     interfaces: Vec<(InterfaceId, Direction)>,
-    /// Of the port's link.
+    /// Rate of the port's link.
     rate: Rate,
     delay: Duration,
 }
@@ -52,7 +52,7 @@ struct Seen {
 }
 
 impl Capture {
-    /// Starts capturing what the scenario names; nothing without a directory to write to.
+    /// Starts the captures that the scenario names; none without a directory to write to.
     pub fn start(
         s: &Scenario,
         plan: &Plan,
@@ -78,7 +78,7 @@ impl Capture {
             let name = format!("{} port {port}", plan.name(node));
             let interface = Interface::simulated(&name, link, plan.rate(node, port).as_bps());
             let id = writer.interface(&interface).map_err(RecordError::io(&path, "write"))?;
-            // A port hears what its link's other end sends: both ends are tapped.
+            // A port hears frames from the other end of its link: both ends are tapped.
             let mut see = |at, direction| {
                 seen_at.entry(at).or_insert_with(|| tap(at)).interfaces.push((id, direction));
             };
@@ -91,7 +91,7 @@ impl Capture {
         Ok(Capture { open: Some(Open { path, writer, framing, seen_at, waiting: Vec::new() }) })
     }
 
-    /// Takes in the frames of an epoch that ended at `now`, and writes what nothing can overtake.
+    /// Takes in the frames of an epoch that ended at `now`, and writes frames that nothing can overtake.
     pub fn write(&mut self, frames: Vec<Captured>, now: Instant) -> Result<(), RecordError> {
         let Some(o) = &mut self.open else { return Ok(()) };
         for Captured { at, node, port, packet } in frames {
@@ -106,14 +106,14 @@ impl Capture {
         o.write_until(|seen| seen.at < now)
     }
 
-    /// Writes what was seen up to `now`, the end of the run. Frames that had not arrived are left out.
+    /// Writes frames seen up to `now`, the end of the run. Frames that had not arrived are left out.
     pub fn finish(&mut self, now: Instant) -> Result<(), RecordError> {
         let Some(o) = &mut self.open else { return Ok(()) };
         o.write_until(|seen| seen.at <= now || seen.direction == Direction::Outbound)?;
         self.flush()
     }
 
-    /// Hands what was written so far to the operating system.
+    /// Hands the frames written so far to the operating system.
     pub fn flush(&mut self) -> Result<(), RecordError> {
         match &mut self.open {
             Some(o) => o.writer.flush().map_err(RecordError::io(&o.path, "write")),
@@ -125,7 +125,7 @@ impl Capture {
 impl Open {
     /// Writes those of the waiting frames that `is_selected` selects, by time.
     fn write_until(&mut self, is_selected: impl Fn(&Seen) -> bool) -> Result<(), RecordError> {
-        // Those of one time stay in the order in which they were sent.
+        // Frames of one time stay in the order in which they were sent.
         self.waiting.sort_by_key(|seen| seen.at);
         for seen in self.waiting.extract_if(.., |seen| is_selected(seen)) {
             let Seen { at, interface, direction, node, packet } = seen;

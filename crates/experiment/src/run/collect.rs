@@ -1,4 +1,4 @@
-//! From what happened to rows: the same rows in the same order whatever the number of threads.
+//! From events to rows: the rows and their order do not depend on the number of threads.
 
 use super::ZBridgeTotals;
 use super::capture::Capture;
@@ -40,7 +40,7 @@ pub fn received_max(engine: &Engine<HostApps>) -> Option<u32> {
     servers(engine).filter_map(|(_, s)| s.report().receive_queue_max).max()
 }
 
-/// What zBridge did on all servers, where there is one.
+/// Totals of zBridge over all servers; `None` without zBridge.
 pub fn zbridge(engine: &Engine<HostApps>) -> Option<ZBridgeTotals> {
     let counters = servers(engine).filter_map(|(_, s)| s.report().channels);
     counters.reduce(|a, b| a + b).map(ZBridgeTotals::from)
@@ -133,7 +133,7 @@ fn tcp_row(now: Instant, flow: FlowKey, tcp: &Tcp) -> TcpRow {
     }
 }
 
-/// What a run leaves in memory.
+/// Results that a run leaves in memory.
 pub struct Collected {
     pub seen: Seen,
     pub pauses: u64,
@@ -189,7 +189,7 @@ impl Collector {
         self.now
     }
 
-    /// Takes in what happened in an epoch.
+    /// Takes in the events of an epoch.
     pub fn epoch(&mut self, engine: &mut Engine<HostApps>, epoch: Epoch) -> Result<(), RecordError> {
         self.now = epoch.now;
         self.epochs += 1;
@@ -281,14 +281,14 @@ impl Collector {
         }
     }
 
-    /// What was collected is kept as far as it can be.
+    /// Keeps the collected records as far as possible.
     pub fn give_up(mut self, why: &RecordError) {
         if let Some(w) = self.writer.take() {
             w.give_up(why);
         }
     }
 
-    /// The last rows: what is still under way, and what every port counted.
+    /// The last rows: messages under way, and the counts of every port.
     pub fn finish(
         mut self,
         mut engine: Engine<HostApps>,
@@ -318,7 +318,7 @@ impl Collector {
                 w.write(&drops)?;
             }
         }
-        // What is left is rows: they need not share the memory with the world.
+        // Only rows are left: they need not share the memory with the world.
         drop(engine);
         if let Some(w) = writer {
             w.finish(status)?;
@@ -326,7 +326,7 @@ impl Collector {
         Ok(Collected { seen, pauses })
     }
 
-    /// The rows of the ports of box `n`, and of what it dropped.
+    /// The rows of the ports of box `n`, and of its drops.
     fn ports(
         &self,
         engine: &Engine<HostApps>,
@@ -391,7 +391,7 @@ fn open_flows(engine: &Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
     let mut open: Vec<FlowRecord> = servers(engine).flat_map(|(_, s)| s.host().unfinished_flows(now)).collect();
     open.sort_unstable_by_key(|f| f.id);
     for f in open.iter_mut().filter(|f| f.transport != Transport::Tcp) {
-        // Nobody tells the sender of these how many bytes arrived until all of them have.
+        // The sender of these does not learn how many bytes arrived until all of them have.
         let receiver = engine.node(f.dst.host()).as_server();
         f.delivered = receiver.and_then(|s| s.host().bytes_received(f)).unwrap_or(0);
     }
@@ -402,7 +402,7 @@ fn open_flows(engine: &Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
 fn last_metadata(engine: &mut Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
     let metadata = engine.in_flight().filter(|(_, _, p)| p.kind() == Kind::Metadata);
     let mut metadata: Vec<(NodeId, Packet)> = metadata.map(|(node, _, p)| (node, *p)).collect();
-    // The same order whatever the number of threads.
+    // The order does not depend on the number of threads.
     metadata.sort_by_key(|(node, p)| {
         let flow = p.flow();
         (*node, flow.src.to_bits(), flow.dst.to_bits(), flow.sport, flow.dport, p.metadata_words())
@@ -410,7 +410,7 @@ fn last_metadata(engine: &mut Engine<HostApps>, now: Instant) -> Vec<FlowRecord>
     let mut flows = Vec::new();
     for (node, packet) in metadata {
         if let Node::Server(s) = engine.node_mut(node) {
-            // The applications hear of it no more: it changes what is recorded, not what happens.
+            // The applications hear of it no more: late metadata changes the records, not the run.
             s.host_mut().receive_metadata(now, &packet);
             s.host_mut().take_flows(&mut flows);
         }

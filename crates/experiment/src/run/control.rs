@@ -1,6 +1,7 @@
-//! The control loop of a fat-tree (Al-Fares 2012, 3.1.7, 4.1), for either level: who chooses paths, and which switches are to know.
+//! The control loop of a fat-tree (Al-Fares 2012, 3.1.7, 4.1), for either level: the choice of paths, and the switches
+//! to inform.
 //!
-//! Whoever drives it tells what edge switches have counted, and enters what comes of it into the switches.
+//! Its driver reports the counts of edge switches, and enters the resulting paths into the switches.
 
 use super::failures::Changes;
 use crate::build::Plan;
@@ -21,23 +22,23 @@ use std::collections::BTreeSet;
 
 /// Flows that are watched for each host, at most.
 const FLOWS_OF_A_HOST_MAX: usize = 64;
-/// Periods without a sample after which a flow has ended: one that is read late is not.
+/// Periods without a sample after which a flow has ended. A sample that is only read late does not end the flow.
 const SILENT_PERIODS: u64 = 4;
 
-/// Who chooses paths in the middle.
+/// Central controller that chooses paths.
 #[derive(Debug)]
 enum Central {
-    /// Nobody: switches see to themselves.
+    /// No controller: switches choose by themselves.
     Nobody,
     /// Chapter 4.
     Hedera(Box<Scheduler>),
     /// 3.1.7.
     LargeFlows(Box<LargeFlows>),
-    /// Whoever it was has died.
+    /// The controller has died.
     Dead,
 }
 
-/// What makes one.
+/// Kind and settings of a central controller.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Nobody,
@@ -46,7 +47,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// One that knows nothing yet.
+    /// A new controller, which knows nothing yet.
     fn central(self, now: Instant) -> Central {
         match self {
             Kind::Nobody => Central::Nobody,
@@ -70,10 +71,10 @@ pub(super) struct Control {
     central: Central,
     /// Between two rounds.
     pub period: Duration,
-    /// When the one in the middle dies, and when another takes its place.
+    /// Time of the controller's death, and time at which another takes its place.
     dies: Option<Instant>,
     returns: Option<Instant>,
-    /// Since when it is dead, and whether switches are to forget what it entered.
+    /// Time of the controller's death, and the time at which switches forget its entries.
     dead_since: Option<Instant>,
     forget_at: Option<Instant>,
     /// Links that are known to be down.
@@ -81,7 +82,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// That of a scenario whose routing has one.
+    /// The control loop of a scenario whose routing has one.
     pub fn of(s: &Scenario, plan: &Plan) -> Option<Control> {
         let settings = s.control.as_ref()?;
         let k = s.topology.fat_tree_k().unwrap_or(2);
@@ -123,17 +124,17 @@ impl Control {
         })
     }
 
-    /// Whether somebody reads what edge switches count.
+    /// Whether the counts of edge switches are read.
     pub fn reads(&self) -> bool {
         !matches!(self.kind, Kind::Nobody)
     }
 
-    /// Whether switches assign ports by what flows send.
+    /// Whether switches assign ports by the bytes that flows send.
     pub fn assigns_ports(&self) -> bool {
         self.assigns != Assigns::Router
     }
 
-    /// What an edge switch counted of a flow.
+    /// Takes the count of a flow at an edge switch.
     pub fn hear(&mut self, now: Instant, sample: &Sample) {
         // A flow for which there is no room is one like any small one.
         match &mut self.central {
@@ -157,7 +158,7 @@ impl Control {
         let edges = if self.reads() { self.tree.edges() } else { 0 };
         for edge in 0..edges {
             let mut read = of(engine, hosts + edge).map_or(Vec::new(), Steering::read);
-            // Port by port, as the flow level has its flows: who is heard first has the first choice.
+            // Port by port, as the flow level has its flows: the first flow read has the first choice.
             read.sort_unstable_by_key(|(flow, c)| (c.src, c.dst, *flow));
             for (flow, c) in read {
                 let age = Some(now.since(c.since));
@@ -175,7 +176,7 @@ impl Control {
         }
     }
 
-    /// Enters what comes of all that was said.
+    /// Enters the placements that follow from all samples.
     fn enter<A: App>(&mut self, now: Instant, engine: &mut Engine<A>, hosts: u32) {
         for (switch, flow, port) in self.placements(now).into_iter().flat_map(|(_, entries)| entries) {
             if let Some(steering) = of(engine, hosts + switch as u32) {
@@ -184,7 +185,7 @@ impl Control {
         }
     }
 
-    /// A link is known to be down, or up again: what went over it has another path at once, or none.
+    /// A link is known to be down, or up again: flows over the link have another path at once, or none.
     pub fn handle_link(&mut self, now: Instant, link: Link, up: bool) {
         if up {
             self.down.remove(&link);
@@ -203,7 +204,7 @@ impl Control {
         if self.dead_since.is_some() && self.returns.is_some_and(|at| now >= at) {
             (self.dead_since, self.dies, self.returns) = (None, None, None);
             self.central = self.kind.central(now);
-            // What it does not know of is no entry of its own.
+            // An entry that the new controller does not know is none of its own.
             self.forget_at = Some(now);
             for link in self.down.clone() {
                 self.handle_link(now, link, false);
@@ -216,12 +217,13 @@ impl Control {
         }
     }
 
-    /// Whether switches are to forget all that was entered: nobody has spoken to them for long, or somebody new does.
+    /// Whether switches are to forget all entries: the controller has been silent for long, or a new one has started.
     pub fn forgets(&mut self, now: Instant) -> bool {
         self.forget_at.take_if(|at| now >= *at).is_some()
     }
 
-    /// What is to be entered, in order; half of it where whoever says it dies over it, and of a flow in the middle the first entry alone.
+    /// Entries to make, in order. A controller that dies in this round makes half of its placements, and only the first
+    /// entry of the next one.
     pub fn placements(&mut self, now: Instant) -> Vec<(Placement, Vec<Entry>)> {
         let mut all = Vec::new();
         while let Some(placement) = match &mut self.central {
@@ -259,7 +261,7 @@ impl Control {
     }
 }
 
-/// The parts of all switches of a fat-tree: what the loop needs of them, or, without one, what goes around failures.
+/// The parts of all switches of a fat-tree: those that the loop needs or, without a loop, those that avoid failures.
 pub(super) fn steering(s: &Scenario, control: Option<&Control>) -> Vec<Steering> {
     let Some(tree) = s.topology.fat_tree_k().and_then(|k| FatTree::new(k).ok()) else { return Vec::new() };
     let (half, edges) = (tree.half() as PortId, tree.subnets());
@@ -291,7 +293,7 @@ fn of<A: App>(engine: &mut Engine<A>, switch: u32) -> Option<&mut Steering> {
     }
 }
 
-/// Lets the switches of a world, and whoever controls them, feel and hear what changed.
+/// Applies changes to the switches of a world, and reports them to the controller.
 pub(super) fn apply<A: App>(
     changes: &Changes,
     control: Option<&mut Control>,

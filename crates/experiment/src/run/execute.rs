@@ -242,7 +242,7 @@ struct Losses {
     servers: Drops,
     /// Frames lost although the network promised to deliver them.
     violations: u64,
-    /// Those of them that found no credit.
+    /// Frames lost against the promise for want of a credit.
     uncredited: u64,
 }
 

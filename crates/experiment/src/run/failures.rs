@@ -1,8 +1,8 @@
-//! Links and switches of a fat-tree that fail and come back while a scenario runs, who notices when, and what they tell each other
-//! (Al-Fares 2012, 3.1.8), for either level.
+//! Links and switches of a fat-tree that fail and come back while a scenario runs. Both levels use this module. It
+//! models the time until switches notice, and their messages to each other (Al-Fares 2012, 3.1.8).
 //!
-//! A link that comes back before its ends have noticed was never down for them. What switches say to each other is there at once: it
-//! takes some microseconds where noticing takes milliseconds.
+//! A link that comes back before its ends have noticed was never down for them. Messages between switches arrive at
+//! once: they take some microseconds where noticing takes milliseconds.
 
 use crate::build::Plan;
 use sluicenet_proto::hedera::tree;
@@ -17,7 +17,7 @@ pub(super) type End = (u32, u16);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// It carries nothing, or does again.
+    /// The link stops carrying frames, or carries frames again.
     Carries,
     /// Its ends know.
     Noticed,
@@ -32,14 +32,14 @@ struct Event {
     up: bool,
 }
 
-/// What came of some time.
+/// Changes in an interval of time.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Both ends of links that carry nothing, or do again.
+    /// Both ends of links that stop carrying frames, or carry frames again.
     pub carries: Vec<(End, bool)>,
-    /// Switches that know other than before, with what they know now.
+    /// Switches whose knowledge changes, with their new state.
     pub informed: Vec<(u32, TagSwitch)>,
-    /// What a controller hears.
+    /// Changes of links that a controller hears of.
     pub links: Vec<(tree::Link, bool)>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Those of a scenario, if it has any.
+    /// The failures of a scenario, if it has any.
     pub fn of(s: &Scenario, plan: &Plan) -> Option<Failures> {
         let tree = FatTree::new(s.topology.fat_tree_k()?).ok().filter(|_| !s.failures.is_empty())?;
         let mut events = Vec::new();
@@ -94,7 +94,7 @@ impl Failures {
         self.events.get(self.next).map_or(Instant::MAX, |e| e.at)
     }
 
-    /// All that happens until `now`.
+    /// All changes until `now`.
     pub fn turn(&mut self, now: Instant) -> Changes {
         let mut changes = Changes::default();
         let mut is_changed = false;
@@ -134,7 +134,7 @@ impl Failures {
         self.down.get(&(What::Noticed, link)).is_none_or(|&reasons| reasons == 0)
     }
 
-    /// Switches say to each other what there is to say, over links that they take for up.
+    /// Switches exchange their pending messages, over links that they take for up.
     fn talk(&mut self) {
         let mut speak: BTreeSet<u32> = (0..self.switches.len() as u32).collect();
         while let Some(switch) = speak.pop_first() {

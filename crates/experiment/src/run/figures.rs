@@ -1,4 +1,4 @@
-//! The figures of a run: what its table shows, what `--json` prints, and what `summary.json` keeps.
+//! The figures of a run: the columns of its table, the output of `--json`, and the content of `summary.json`.
 
 use super::{Job, Outcome, Streams};
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,7 @@ pub struct ZBridgeTotals {
     pub resent: u64,
     /// Delivered, each once and in order.
     pub delivered: u64,
-    /// That came a second time, and were not delivered.
+    /// Frames that came a second time, and were not delivered.
     pub duplicates: u64,
     /// Times a sender asked because it had heard nothing.
     pub timeouts: u64,
@@ -58,7 +58,7 @@ impl From<ChannelCounters> for ZBridgeTotals {
     }
 }
 
-/// Microseconds of picoseconds, to a whole picosecond: what lies below is the arithmetic's and no measurement.
+/// Microseconds of picoseconds, to a whole picosecond: smaller digits come from arithmetic and are no measurement.
 pub fn us(ps: f64) -> f64 {
     ps.round() / 1e6
 }
@@ -95,7 +95,7 @@ impl Completion {
     }
 }
 
-/// What a run comes to: the same for the same scenario and seed, on any machine.
+/// Figures of a run: the same for the same scenario and seed, on any machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Name of the scenario.
@@ -129,7 +129,7 @@ pub struct Figures {
     /// The most frames that a machine's receive queue held, where there are credits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_max_frames: Option<u32>,
-    /// Frames that zBridge sent between servers and what it did for them, where there is one.
+    /// Frames that zBridge sent between servers, and its repairs; none without zBridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zbridge: Option<ZBridgeTotals>,
     /// Messages of all kinds: begun and delivered in full.
@@ -238,12 +238,12 @@ impl Figures {
         self.status == "interrupted"
     }
 
-    /// What the mean of the table is of: queries where there are any, flows otherwise.
+    /// Completion times for the mean of the table: those of queries where there are any, of flows otherwise.
     pub fn main(&self) -> Completion {
         self.queries.clone().or_else(|| self.flows.clone()).unwrap_or_default()
     }
 
-    /// What the figures of [`Figures::main`] count.
+    /// Unit that the figures of [`Figures::main`] count.
     pub fn unit(&self) -> &'static str {
         match (&self.queries, self.mean_round_us) {
             (Some(_), Some(_)) => "rounds",

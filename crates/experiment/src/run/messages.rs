@@ -1,4 +1,4 @@
-//! Messages and queries that ended: their rows, their times and what they add up to, the same at either level.
+//! Messages and queries that ended: their rows, their times and their sums, alike at both levels.
 
 use super::FlowTotals;
 use super::streams::{Course, Mark, Streams};
@@ -13,7 +13,7 @@ use sluicenet_scenario::Scenario;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What the flows of a query add up to.
+/// Sums over the flows of a query.
 #[derive(Clone, Copy, Debug, Default)]
 struct QuerySums {
     flows: u32,
@@ -21,7 +21,7 @@ struct QuerySums {
     retransmissions: u32,
 }
 
-/// What the messages of a run come to.
+/// Results of a run's messages.
 pub struct Seen {
     pub queries: Vec<QueryRow>,
     pub flows: FlowTotals,
@@ -145,7 +145,7 @@ impl Messages {
         Ok(())
     }
 
-    /// It is `now`, and `open` tells the flows that have not ended.
+    /// The time is `now`; `open` returns the flows that have not ended.
     pub fn at(&mut self, now: Instant, open: impl Fn() -> Vec<FlowRecord>) {
         if self.mark.is_none() && self.warmup > Instant::ZERO && now >= self.warmup {
             self.mark = Some(Mark::new(now, &open()));
@@ -155,7 +155,7 @@ impl Messages {
         }
     }
 
-    /// The end of the run, with what is still under way: flows, and queries with the servers that answer for them.
+    /// The end of the run, with unfinished flows, and unfinished queries with the servers that answer them.
     pub fn finish(
         &mut self,
         writer: &mut Option<RecordWriter>,

@@ -46,7 +46,7 @@ pub struct Options<'a> {
     pub threads: usize,
     /// Where records go; nowhere if absent.
     pub out: Option<PathBuf>,
-    /// What to do with a result that is there already.
+    /// Treatment of a result that already exists.
     pub existing: Existing,
     /// Raised by Ctrl-C: the run stops at the end of the epoch and its records stay readable.
     pub interrupt: &'a AtomicBool,
@@ -69,7 +69,7 @@ pub struct Progress {
     pub hops: u64,
 }
 
-/// What is run, before it is run.
+/// A run before its start.
 pub struct Job {
     /// The scenario.
     pub scenario: Scenario,
@@ -98,7 +98,7 @@ pub struct Outcome {
     pub server_drops: Drops,
     /// Every query, finished ones first.
     pub queries: Vec<QueryRow>,
-    /// What the flows add up to.
+    /// Totals of the flows.
     pub flows: FlowTotals,
     /// Completion times, in picoseconds, of the flows of no query that began after the warm-up.
     pub flow_fct_ps: Vec<u64>,
@@ -108,13 +108,13 @@ pub struct Outcome {
     pub streams: Streams,
     /// The most frames that a machine's receive queue held, where there are credits.
     pub received_max: Option<u32>,
-    /// What zBridge did, where there is one.
+    /// Totals of zBridge; none without zBridge.
     pub zbridge: Option<ZBridgeTotals>,
     /// XOFFs sent.
     pub pauses: u64,
     /// Frames lost that were promised to arrive: an error.
     pub violations: u64,
-    /// Those among them that were lost for want of a credit.
+    /// Frames among the violations that were lost for want of a credit.
     pub uncredited: u64,
     /// The circle of pauses, if the run ended in one.
     pub deadlock: Option<String>,
@@ -152,7 +152,7 @@ pub struct FlowTotals {
 }
 
 impl Outcome {
-    /// Of a run that ended so, with nothing counted yet.
+    /// Outcome of a run that ended so, with nothing counted yet.
     fn new(end: RunEnd, now: Instant, warnings: Vec<Warning>) -> Outcome {
         Outcome {
             end,
@@ -251,7 +251,7 @@ impl Job {
         Job { axes, axis_keys, scenario: variant.scenario, inputs }
     }
 
-    /// What the manifest says of it.
+    /// The manifest's description of the run.
     pub fn info(&self) -> RunInfo {
         let inputs: Vec<Input> = self.inputs.iter().map(|i| Input::of(i.path.clone(), &i.bytes)).collect();
         // Two scenarios are the same when their settings and the bytes of their inputs are.
@@ -329,7 +329,7 @@ pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError>
     .map(Some)
 }
 
-/// What is run.
+/// The network to run.
 // One of them, once a run.
 #[allow(clippy::large_enum_variant)]
 enum Network {

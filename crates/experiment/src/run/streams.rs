@@ -25,12 +25,12 @@ pub struct Stream {
     pub transport: String,
     /// Payload delivered after the warm-up, in megabits a second.
     pub mbps: f64,
-    /// The same of each interval since the run began, the warm-up among them; empty where that was not followed.
+    /// Rate in each interval since the run began, the warm-up among them; empty where the course was not followed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub course_mbps: Vec<f64>,
 }
 
-/// All of them; all zero where there are none.
+/// All streams; all zero where there are none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Streams {
     /// How many.
@@ -53,7 +53,7 @@ pub struct Streams {
 /// Intervals of a run whose flows are followed.
 pub const INTERVALS: u32 = 50;
 
-/// Megabits a second, to a whole bit: what lies below is the arithmetic's.
+/// Megabits a second, to a whole bit: smaller digits come from arithmetic.
 pub fn mbps(bytes: u64, seconds: f64) -> f64 {
     (bytes as f64 * 8.0 / seconds).round() / 1e6
 }
@@ -63,12 +63,12 @@ pub struct Course {
     interval: Duration,
     last: Instant,
     samples: usize,
-    /// What of each had been delivered then, and its rates until then.
+    /// For each flow, the bytes delivered until `last`, and the rates until then.
     flows: HashMap<u64, (u64, Vec<f64>)>,
 }
 
 impl Course {
-    /// Of a run that may have flows without an end.
+    /// The course of a run that may have flows without an end.
     pub fn of(s: &Scenario) -> Option<Course> {
         let may = |w: &Workload| match w {
             Workload::Permutation(w) => w.bytes.is_none(),
@@ -91,7 +91,7 @@ impl Course {
         let seconds = now.since(self.last).as_secs_f64();
         for f in open.iter().filter(|f| f.bytes >= ENDLESS) {
             let (before, rates) = self.flows.entry(f.id).or_default();
-            // It was not there yet.
+            // The flow did not exist yet.
             rates.resize(self.samples, 0.0);
             rates.push(mbps(f.delivered.saturating_sub(*before), seconds));
             *before = f.delivered;
@@ -121,7 +121,7 @@ impl Mark {
 }
 
 impl Streams {
-    /// Of the flows that are open at the end, measured from the mark on.
+    /// Streams of the flows that are open at the end, measured from the mark on.
     pub fn of(open: &[FlowRecord], mark: Option<&Mark>, course: Option<&Course>, now: Instant) -> Streams {
         let rate = |f: &FlowRecord| {
             let (from, before) =
@@ -142,7 +142,7 @@ impl Streams {
         Streams::new(open.iter().filter(|f| f.bytes >= ENDLESS).map(stream).collect(), interval_ms)
     }
 
-    /// Of all flows, in the order of their numbers, and how long an interval of their courses is.
+    /// Streams of all flows, in the order of their numbers, and the length of an interval of their courses.
     pub fn new(mut each: Vec<Stream>, interval_ms: Option<f64>) -> Streams {
         let rates = || each.iter().map(|s| s.mbps);
         let streams = Streams {
@@ -158,7 +158,7 @@ impl Streams {
         Streams { each, ..streams }
     }
 
-    /// Whether there are none.
+    /// Whether there are no streams.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

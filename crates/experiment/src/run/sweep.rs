@@ -1,4 +1,4 @@
-//! What the runs of a sweep come to together: a configuration each, its seeds as one.
+//! Results of a sweep's runs, by configuration: the seeds of a configuration are taken together.
 
 use super::{Figures, us};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub struct SweepSummary {
 pub struct SweepRun {
     /// Name of its folder.
     pub folder: String,
-    /// What it came to.
+    /// Figures of the run.
     #[serde(flatten)]
     pub figures: Figures,
 }
@@ -35,7 +35,7 @@ pub struct Configuration {
     pub axes: Vec<(String, String)>,
     /// The seeds.
     pub seeds: Vec<u64>,
-    /// What the times are of: queries, rounds or flows.
+    /// Unit of the times: queries, rounds or flows.
     pub of: String,
     /// How many finished; those of the warm-up are left out.
     pub finished: u64,
@@ -82,7 +82,7 @@ pub struct FlowsBeside {
 }
 
 impl FlowsBeside {
-    /// Of the seeds of one configuration; none where a run has no queries or no flows.
+    /// Made from the seeds of one configuration; none where a run has no queries or no flows.
     fn of(seeds: &[&Figures]) -> Option<FlowsBeside> {
         let own: Vec<_> =
             seeds.iter().filter(|run| run.queries.is_some()).filter_map(|run| run.flows.as_ref()).collect();
@@ -99,13 +99,13 @@ impl FlowsBeside {
 }
 
 impl SweepSummary {
-    /// Of runs, each with its folder.
+    /// Made from runs, each with its folder.
     pub fn new(scenario: &str, runs: Vec<SweepRun>) -> SweepSummary {
         let configurations = configurations(&runs.iter().map(|run| &run.figures).collect::<Vec<_>>());
         SweepSummary { scenario: scenario.into(), runs, configurations }
     }
 
-    /// The summary that a sweep left in `dir`; none where there is none or it is no sweep's.
+    /// The summary that a sweep left in `dir`; `None` where there is no summary of a sweep.
     pub fn read(dir: &Path) -> Option<SweepSummary> {
         serde_json::from_str(&std::fs::read_to_string(dir.join(SUMMARY)).ok()?).ok()
     }
@@ -131,7 +131,7 @@ pub fn configurations(runs: &[&Figures]) -> Vec<Configuration> {
 }
 
 impl Configuration {
-    /// Of its seeds, at least one.
+    /// Made from the configuration's seeds, at least one.
     fn of(seeds: &[&Figures]) -> Configuration {
         let own: Vec<Summary> = seeds.iter().map(|run| run.main().summary_us()).collect();
         let means: Vec<f64> = own.iter().filter(|s| s.count > 0).map(|s| s.mean).collect();
@@ -163,8 +163,8 @@ impl Configuration {
         self.axes.iter().find(|axis| axis.0 == FLOW_CONTROL).map(|axis| axis.1.as_str())
     }
 
-    /// How many times sooner than under LL, everything else the same; none where either did not finish what it began: the
-    /// times of those that finished flatter.
+    /// Mean time under LL over that of this configuration, with all other settings equal. There is none where either
+    /// configuration did not finish its work: times of finished queries alone flatter.
     pub fn gain(&self, all: &[Configuration]) -> Option<f64> {
         let others = |c: &Configuration| -> Vec<(String, String)> {
             c.axes.iter().filter(|axis| axis.0 != FLOW_CONTROL).cloned().collect()

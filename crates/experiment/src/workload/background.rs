@@ -11,7 +11,7 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_scenario::{Background, Transport};
 use std::sync::Arc;
 
-/// What a server draws for its background flows, the same in every world.
+/// Random draws of a server for its background flows, the same in every world.
 #[derive(Clone, Debug)]
 pub struct Draws {
     host: HostId,
@@ -22,7 +22,7 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Those of `host` for the workload of this number.
+    /// The draws of `host` for the workload of this number.
     pub fn new(seed: u64, number: u8, plan: &Plan, host: HostId, settings: &Arc<Background>) -> Draws {
         Draws {
             host,

@@ -1,7 +1,7 @@
 //! A hotspot (802.1Qau's input-generated one; Crisan 2014, 2.6.1): sources offer one destination a load that changes.
 //!
-//! An application hands a message to its socket every so often, whether or not earlier ones have left: what the network
-//! does not take waits in the socket, and a message's completion time says how long.
+//! An application hands messages to its socket at intervals, whether or not earlier ones have left. Messages that the
+//! network does not take wait in the socket, and their completion times include that wait.
 
 use super::{Context, HOTSPOT, Heard, HostApp, Maker, connect, kept, named, service};
 use sluicenet_node::guest::FlowLabel;

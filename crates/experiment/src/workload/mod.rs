@@ -1,7 +1,7 @@
-//! Who sends what to whom: the applications on the servers.
+//! Applications on the servers: senders, receivers and messages.
 //!
-//! An application sees only its own server; what it must know of others it is told, and it draws from a stream of its
-//! own, so that nothing depends on which thread runs it.
+//! An application sees only its own server, and is told the necessary facts about other servers. It draws from a random
+//! stream of its own, so that nothing depends on the thread that runs the application.
 
 pub mod background;
 mod hotspot;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// The token of the first wake-up.
 pub const START: u64 = u64::MAX;
 
-/// What flows are for, by `FlowLabel::kind`.
+/// Purposes of flows, by `FlowLabel::kind`.
 pub const KINDS: [&str; 11] = [
     "flow",
     "subquery",
@@ -60,7 +60,7 @@ pub const ENDLESS: u64 = 1 << 48;
 /// Bits of a tag, token or word that belong to a workload; its number stands above.
 const OWN_BITS: u32 = 56;
 
-/// Puts a workload's number above what it says itself.
+/// Puts a workload's number above the workload's own value.
 pub fn named(workload: u8, own: u64) -> u64 {
     debug_assert!(own >> OWN_BITS == 0);
     (workload as u64) << OWN_BITS | own
@@ -242,13 +242,13 @@ impl Workloads {
     pub fn is_finite(&self) -> bool {
         self.finite
     }
-    /// What a user should know before the run.
+    /// Warnings for the user, before the run.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 }
 
-/// What a workload may look at when it is prepared.
+/// Input for the preparation of a workload.
 pub struct Context<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) plan: &'a Arc<Plan>,

@@ -15,7 +15,7 @@ use sluicenet_scenario::{Connections, Layout, PartitionAggregate, Transport};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most queries of a workload that runs until the end of time: twice what a scenario may plan for on average.
+/// Most queries of a workload that runs until the end of time: twice the average that a scenario may plan for.
 const MAX_QUERIES: u64 = 1 << 23;
 
 /// Ways a message can be part of a query, in the upper bits of its tag.
@@ -185,7 +185,7 @@ impl Server {
         }
     }
 
-    /// Whoever asked on a connection of its own closes it when the answer is there.
+    /// A requester with a connection of its own closes the connection when the answer is there.
     fn hang_up(&self, now: Instant, io: &mut dyn Io, socket: SocketId) {
         if self.shared.connections == Connections::New {
             io.close(now, socket);

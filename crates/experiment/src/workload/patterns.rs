@@ -1,13 +1,13 @@
-//! Who sends to whom: the communication patterns of Al-Fares 2012, 3.5.2 and 4.4.1.
+//! Senders and receivers: the communication patterns of Al-Fares 2012, 3.5.2 and 4.4.1.
 
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::rng::Rng;
 use sluicenet_scenario::{Blocks, Pattern, Topology};
 
-/// Times a sender looks for another to exchange receivers with; who finds none keeps its receiver.
+/// Times that a sender looks for another to exchange receivers with; after these it keeps its receiver.
 const TRIES_MAX: u32 = 256;
 
-/// Sender and receiver of each flow, senders in order; nobody sends to itself. Each `number` draws its own.
+/// Sender and receiver of each flow, senders in order; no host sends to itself. Each `number` draws its own pairs.
 pub(super) fn pairs(topology: &Topology, (seed, number): (u64, u64), pattern: &Pattern) -> Vec<(HostId, HostId)> {
     let n = topology.counts().hosts;
     let draws = |name: u64| Rng::from_words(&[seed, name, number]);
@@ -39,7 +39,7 @@ pub(super) fn pairs(topology: &Topology, (seed, number): (u64, u64), pattern: &P
     (0..n).zip(to).filter(|(src, dst)| src != dst).collect()
 }
 
-/// A random permutation in which nobody stays: a single cycle (Sattolo).
+/// A random permutation without fixed points: a single cycle (Sattolo).
 fn derangement(n: u32, rng: &mut Rng) -> Vec<u32> {
     let mut to: Vec<u32> = (0..n).collect();
     for i in (1..n as usize).rev() {
@@ -62,7 +62,7 @@ fn some_of(n: u32, count: u32, rng: &mut Rng) -> Vec<u32> {
     all
 }
 
-/// Lets members exchange their receivers until these fit, as far as random partners are found with whom they do.
+/// Lets members exchange their receivers until all fit, as far as random partners with fitting receivers are found.
 fn mend(members: &[u32], to: &mut [u32], fits: impl Fn(u32, u32) -> bool, rng: &mut Rng) {
     for &src in members {
         for _ in 0..TRIES_MAX {
@@ -71,7 +71,7 @@ fn mend(members: &[u32], to: &mut [u32], fits: impl Fn(u32, u32) -> bool, rng: &
             }
             let with = members[rng.below(members.len() as u64) as usize];
             let (mine, its) = (to[src as usize], to[with as usize]);
-            // Never at the cost of one that fitted.
+            // An exchange never breaks a pair that fitted.
             if with != mine && fits(src, its) && (fits(with, mine) || !fits(with, its)) {
                 to.swap(src as usize, with as usize);
             }
@@ -79,7 +79,7 @@ fn mend(members: &[u32], to: &mut [u32], fits: impl Fn(u32, u32) -> bool, rng: &
     }
 }
 
-/// Hosts that nobody sends to yet, in all and by edge switch and pod.
+/// Hosts without a sender yet, in all and by edge switch and pod.
 struct Free {
     blocks: Blocks,
     is_free: Vec<bool>,
@@ -107,7 +107,7 @@ impl Free {
         src / size * size..(src / size * size + size).min(self.is_free.len() as u32)
     }
 
-    /// Hosts so far from one, without itself, and those of them that are free.
+    /// Number of hosts within a reach, without the host itself, and number of free hosts among them.
     fn counts(&self, src: u32, reach: Reach) -> (u32, u32) {
         let (n, own) = (self.is_free.len() as u32, u32::from(self.is_free[src as usize]));
         let (edge, pod) =
@@ -151,9 +151,10 @@ impl Free {
     }
 }
 
-/// Each host, in an order that is drawn, draws how far away it sends and to whom there, both again until it finds one that nobody sends
-/// to: one to one, and the later ones are sent away a little more often than drawn. Who finds none in its reach takes what is nearest; where that is itself, it
-/// exchanges with another of its edge switch, or any.
+/// Hosts draw in a random order. Each draws a distance and a host at that distance, and draws both again until it finds
+/// a host without a sender. So the pattern is one to one, and later hosts send far a little more often than drawn. A
+/// host that finds none within its reach takes the nearest free host. Where that is the host itself, it exchanges with
+/// another host of its edge switch, or with any host.
 fn staggered(n: u32, blocks: Blocks, (edge, pod): (f64, f64), rng: &mut Rng) -> Vec<u32> {
     let mut to: Vec<u32> = (0..n).collect();
     let mut order = to.clone();
@@ -162,7 +163,7 @@ fn staggered(n: u32, blocks: Blocks, (edge, pod): (f64, f64), rng: &mut Rng) -> 
     let chances = [(Reach::Edge, edge), (Reach::Pod, pod), (Reach::Further, (1.0 - edge - pod).max(0.0))];
     let mut alone = Vec::new();
     for src in order {
-        // To draw again and again is to draw once by what is left.
+        // To draw again and again is to draw once, with chances weighted by the free hosts.
         let weights = chances.map(|(reach, chance)| match free.counts(src, reach) {
             (_, 0) => 0.0,
             (all, free) => chance * f64::from(free) / f64::from(all),
@@ -196,9 +197,10 @@ fn staggered(n: u32, blocks: Blocks, (edge, pod): (f64, f64), rng: &mut Rng) -> 
     to
 }
 
-/// One half of the pods sends to the other, and that to it: edge switches of one position all to one pod, each to one edge switch
-/// there, so that two-level tables lead what is for hosts of one ID in a pod through one core, as upward ports are the sum of ID
-/// and position at each of two switches (figures 3.5 and 3.6). Halves, pods, edge switches and hosts are drawn.
+/// The two halves of the pods send to each other. Edge switches of one position all send to one pod, each to one edge
+/// switch there. Upward ports are the sum of ID and position at each of two switches (figures 3.5 and 3.6). So
+/// two-level tables lead frames for hosts of one ID in a pod through one core. Halves, pods, edge switches and hosts
+/// are drawn.
 fn inter_pod_incoming(k: u32, rng: &mut Rng) -> Vec<u32> {
     let half = k / 2;
     let mut drawn = |n: u32| {
@@ -299,7 +301,7 @@ mod tests {
         };
         for (edge, pod) in [(0.5, 0.3), (0.2, 0.3), (0.0, 0.0)] {
             let [near, in_pod] = share(edge, pod);
-            // Later ones find their own places taken.
+            // Later hosts find the places near them taken.
             assert!((edge - near) > -0.01 && (edge - near) < 0.06, "{edge}: {near}");
             assert!((in_pod - pod).abs() < 0.03, "{pod}: {in_pod}");
         }

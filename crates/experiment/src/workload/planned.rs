@@ -1,4 +1,4 @@
-//! Flows that are known before the run: single ones, permutations, those of a file, and Poisson arrivals.
+//! Flows that are known before the run: single flows, permutations, flows of a file, and Poisson arrivals.
 
 use super::{
     Context, ENDLESS, FLOW, Heard, HostApp, Maker, PERMUTATION, POISSON, Ports, connect, fresh, kept, named, patterns,
@@ -66,7 +66,7 @@ struct Server {
     ports: Ports,
 }
 
-/// What one host tells another.
+/// Messages from one host to another.
 const START_FLOW: u64 = 1;
 const ACTIVATE: u64 = 2;
 
@@ -117,7 +117,7 @@ impl Server {
         let shared = self.shared.clone();
         let f = &shared.flows[index as usize];
         let port = service(shared.number, 0);
-        // Every flow has a port of its own: two between one pair of hosts are two connections.
+        // Every flow has a port of its own: two flows between one pair of hosts are two connections.
         let sport = self.ports.next();
         let how = if f.kept { kept(f.transport, f.pace) } else { fresh(f.transport, f.pace) };
         let ends = (Address::new(self.host, f.src_vm), Address::new(f.dst, f.dst_vm));
@@ -216,7 +216,7 @@ pub fn single(cx: &Context<'_>, w: &Flow) -> Maker {
     maker(cx.number, vec![flow], Vec::new())
 }
 
-/// Who sends to whom: a server and the machine of it, and the other server.
+/// Pairs of sender and receiver: a server with its machine, and the other server.
 pub fn permutation_pairs(scenario: &Scenario, number: u8, w: &Permutation) -> Vec<(HostId, u8, HostId)> {
     let n = scenario.topology.counts().hosts;
     // The first as where there is one flow a host.

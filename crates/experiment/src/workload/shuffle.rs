@@ -1,7 +1,7 @@
 //! A shuffle (Al-Fares 2012, 4.4.3): every host sends to every other, in an order of its own, a few at a time.
 //!
-//! What a host sends is a query of its own, which ends when all of it has arrived: so the longest query is the shuffle's time, and
-//! the mean that of a host.
+//! All messages of one host are a query, which ends when all of them have arrived. So the longest query is the
+//! shuffle's time, and the mean is that of a host.
 
 use super::{Context, Heard, HostApp, Maker, OpenQuery, Ports, SHUFFLE, connect, fresh, named, service};
 use sluicenet_node::guest::FlowLabel;
@@ -23,7 +23,7 @@ struct Shared {
 struct Server {
     shared: Arc<Shared>,
     host: HostId,
-    /// Whom it has yet to send to, the next one last.
+    /// Remaining receivers, the next one last.
     left: Vec<HostId>,
     under_way: u32,
     done: Option<QueryRecord>,
@@ -44,7 +44,7 @@ pub fn maker(cx: &Context<'_>, w: &Shuffle) -> Maker {
     })
 }
 
-/// All others of so many hosts in the order of one of them, the first one last.
+/// The other hosts, of `hosts` in all, in the order of `host`; the first receiver is last.
 pub fn shuffle_order(seed: u64, number: u8, host: HostId, hosts: u32) -> Vec<HostId> {
     let mut rng = Rng::from_words(&[seed, 0x5348_5546, number as u64, host as u64]);
     let mut others: Vec<HostId> = (0..hosts).filter(|&h| h != host).collect();

@@ -67,7 +67,7 @@ pub fn roles(scenario: &Scenario, w: &PartitionAggregate2, hosts: u32) -> (Vec<V
     (aggregators.iter().map(place(0)).collect(), workers.iter().map(place(1)).collect())
 }
 
-/// What an aggregator draws the times between its queries from, the same in every world.
+/// Random stream for the times between the queries of an aggregator, the same in every world.
 pub fn draws(seed: u64, number: u8, host: HostId) -> Rng {
     Rng::from_words(&[seed, 0x50_4132, number as u64, host as u64])
 }

@@ -1,4 +1,4 @@
-//! What a scenario asks for is built, or refused with the place.
+//! Scenarios are built, or refused with the place of the fault.
 
 use crate::worlds::{attempt, load};
 use sluicenet_experiment::run::RunError;
@@ -46,7 +46,7 @@ fn queues_of_a_topology_file_are_the_buffers() {
     assert!(message.contains("bundles of parallel links are not supported"), "{message}");
 }
 
-/// What shows only when the world is built points at the scenario all the same.
+/// Faults that show only when the world is built point at the scenario all the same.
 #[test]
 fn what_cannot_be_built_says_where() {
     let place = |text: &str, file: &str| {

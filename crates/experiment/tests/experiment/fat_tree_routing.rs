@@ -13,7 +13,7 @@ fn scenario(level: &str, routing: &str, pattern: &str, more: &str) -> String {
     )
 }
 
-/// Percent of what all hosts' links carry.
+/// Throughput in percent of the capacity of all hosts' links.
 fn bandwidth(o: &Outcome) -> f64 {
     assert!(o.streams.count > 0);
     100.0 * o.streams.total_mbps / o.line_mbps
@@ -33,7 +33,7 @@ fn static_tables_meet_where_the_source_says_and_who_looks_at_flows_goes_around()
             assert!((two_level - 50.0).abs() < 2.0, "{level} {pattern}: {two_level}");
             assert!((of("hierarchical", pattern) - 100.0 / 3.6).abs() < 2.0, "{level} {pattern}");
             assert!(of("non-blocking", pattern) > 99.0, "{level} {pattern}");
-            // Where chance has its part: what single permutations have is 50 to 100.
+            // Mean where chance has its part: single permutations have 50 to 100.
             let mean = |routing: &str| {
                 let with = |seed: u64| scenario(level, routing, pattern, &format!("seed = {seed}\n"));
                 (1..=8).map(|seed| bandwidth(&execute(&with(seed), 1, None))).sum::<f64>() / 8.0
@@ -90,7 +90,8 @@ fn flows_that_end_give_their_paths_back() {
 const ROUTINGS: [&str; 6] =
     ["two-level", "hash", "flow-classifier", "flow-scheduler", "global-first-fit", "simulated-annealing"];
 
-/// Al-Fares 2012, 3.1.8 and 4.2.6: a link and a switch fail and come back; within the time of detection everybody is reached again.
+/// Al-Fares 2012, 3.1.8 and 4.2.6: a link and a switch fail and come back. Within the time of detection all hosts are
+/// reached again.
 #[test]
 fn what_fails_is_gone_around_as_soon_as_it_is_noticed() {
     for level in ["flow", "packet"] {
@@ -106,12 +107,13 @@ fn what_fails_is_gone_around_as_soon_as_it_is_noticed() {
                     format!("[[failure]]\nport = \"{port}\"\nat = \"20 ms\"\n{until}detection = \"5 ms\"\n")
                 };
                 let forever = run(&failure(""));
-                // Of stride(4) every host sends to another pod, over links that are all in use where nothing fails.
+                // In stride(4) every host sends to another pod, over links that are all in use where nothing fails.
                 let slowest = forever.streams.min_mbps;
                 assert!(slowest > 10.0, "{level} {routing} {port}: somebody is cut off, {slowest} Mb/s");
                 let whole = bandwidth(&run(""));
                 let for_a_while = bandwidth(&run(&failure("until = \"60 ms\"\n")));
-                // What is measured begins long after. A flow that went around stays there where nobody has a reason to move it, and may meet others.
+                // The measurement begins long after. A flow that went around stays on its new path where no switch has
+                // a reason to move the flow, and may meet other flows there.
                 let most = if routing.starts_with("flow") { 45.0 } else { 15.0 };
                 assert!(whole - for_a_while < most, "{level} {routing} {port}: {whole} {for_a_while}");
             }
@@ -129,8 +131,9 @@ fn frames_are_lost_for_as_long_as_nobody_has_noticed() {
         o.switch_drops.frames(DropReason::PortGone)
     };
     for routing in ROUTINGS {
-        // Of 96 Mb/s two flows at most go out there and two come in; an epoch is half a millisecond. What stands in the queues of two
-        // cores above, of 150 KB each, is on its way there, too, and what stands in those of both ends is lost with the link.
+        // At most two flows of 96 Mb/s go out over the link and two come in; an epoch is half a millisecond. Frames in
+        // the queues of two cores above, of 150 KB each, are on their way to the link, too. Frames in the queues of
+        // both ends are lost with the link.
         let frames = |ms: f64| (4.0 * 96e3 * ms / 8.0 / 1538.0 + 4.0 * 150e3 / 1538.0) as u64;
         let [short, long] = [lost(routing, "2 ms"), lost(routing, "20 ms")];
         assert!(short <= frames(3.0) && long <= frames(21.0), "{routing}: {short} {long}");
@@ -138,7 +141,7 @@ fn frames_are_lost_for_as_long_as_nobody_has_noticed() {
     }
 }
 
-/// What stands in the queue of a port whose link fails does not leave any more, and is no loss by congestion.
+/// Frames in the queue of a port whose link fails do not leave any more, and are no loss by congestion.
 #[test]
 fn a_link_takes_what_waits_for_it_along() {
     let failure = |port: u8| {
@@ -162,7 +165,7 @@ fn a_link_takes_what_waits_for_it_along() {
     assert!(failed.physical_losses() <= whole.physical_losses(), "they are no losses by congestion");
 }
 
-/// Links that fail and come back under pauses: a lossless class loses what was on them and nothing else.
+/// Links fail and come back under pauses. A lossless class loses frames on them and no others.
 #[test]
 fn a_lossless_class_loses_what_a_link_takes_along_and_nothing_for_want_of_room() {
     for (pattern, seed) in [("hotspot(2)", 1), ("hotspot(2)", 2), ("random", 3), ("same-id-outgoing", 4)] {
@@ -188,7 +191,8 @@ fn a_lossless_class_loses_what_a_link_takes_along_and_nothing_for_want_of_room()
     }
 }
 
-/// A link that flaps faster than anybody notices loses what crosses it, and moves nothing; slower, it is gone around each time.
+/// A link that flaps faster than switches notice loses the frames that cross it, and moves no flow. At slower flaps,
+/// flows avoid the link each time.
 #[test]
 fn a_link_that_flaps_leaves_no_flow_behind() {
     for level in ["flow", "packet"] {
@@ -219,7 +223,7 @@ fn failures_give_the_same_bytes_on_any_number_of_threads() {
     }
 }
 
-/// Al-Fares 2012, 4.2.6: what a scheduler entered is soft; without it switches fall back to what they do for any flow.
+/// Al-Fares 2012, 4.2.6: a scheduler's entries are soft. Without the scheduler, switches treat its flows like any flow.
 #[test]
 fn a_scheduler_that_dies_over_a_round_leaves_nobody_behind_and_another_takes_over() {
     for level in ["flow", "packet"] {
@@ -229,7 +233,7 @@ fn a_scheduler_that_dies_over_a_round_leaves_nobody_behind_and_another_takes_ove
                     scenario(level, routing, "stride(8)", "").replace("[control]", &format!("[control]\n{life}"));
                 execute(&text, 1, None)
             };
-            // Two rounds are entered, half of the third, and all is forgotten before what is measured begins.
+            // Two rounds are entered, and half of the third. All entries are forgotten before the measurement begins.
             let dead = run("dies = \"30 ms\"\n");
             assert!(dead.streams.min_mbps > 10.0, "{level} {routing}: {}", dead.streams.min_mbps);
             if routing != "flow-scheduler" {

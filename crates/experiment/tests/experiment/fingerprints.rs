@@ -1,9 +1,9 @@
-//! Results stay what they are: a hash of each of some small scenarios' record values and counts is kept in
-//! `data/fingerprints.json`. A change of a result is intended, and explained in the changelog, or it does not happen.
+//! Results stay as they are: `data/fingerprints.json` keeps a hash of the record values and counts of some small
+//! scenarios. A changed result is intended and explained in the changelog, or it is a bug.
 //!
-//! `SLUICENET_FINGERPRINTS=write cargo test -p sluicenet-experiment fingerprints` writes the hashes anew. A hash covers values, not names: columns may be
-//! renamed and reordered, and a column in which everything is zero, empty or null counts for nothing, so that a feature that
-//! is off changes no hash.
+//! `SLUICENET_FINGERPRINTS=write cargo test -p sluicenet-experiment fingerprints` writes the hashes anew. A hash covers
+//! values, not names: columns may be renamed and reordered. A column in which everything is zero, empty or null counts
+//! for nothing, so that a feature that is off changes no hash.
 
 use serde::{Deserialize, Serialize};
 use sluicenet_experiment::run::Outcome;
@@ -21,9 +21,9 @@ const DIGITS: usize = 16;
 
 #[derive(Deserialize, Serialize)]
 struct Entry {
-    /// A scenario of this repository; what it sweeps is left at its own value.
+    /// A scenario of this repository; swept keys keep their own values.
     file: String,
-    /// What is set otherwise than there, so that it is small or has the feature in question.
+    /// Overrides of the scenario's settings, so that the run is small or has the feature in question.
     set: Vec<String>,
     /// The hash.
     hash: String,
@@ -51,7 +51,7 @@ fn drops(d: &Drops) -> Vec<u64> {
     DropReason::ALL.into_iter().flat_map(|r| [d.frames(r), d.bytes(r)]).filter(|&n| n > 0).collect()
 }
 
-/// What a run counted, without names.
+/// Counts of a run, without names.
 fn counts(o: &Outcome) -> String {
     let t = &o.totals;
     let f = &o.flows;

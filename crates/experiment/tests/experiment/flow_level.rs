@@ -61,7 +61,7 @@ fn a_flow_whose_frames_take_all_ways_has_a_part_of_each() {
     let stride = "kind = \"permutation\"\npattern = \"stride\"\nstride = 4\ntransport = \"udp\"\n";
     let [hash, random] =
         ["hash", "random"].map(|routing| execute(&format!("{FLOW}{}", fat_tree(routing, stride)), 1, None));
-    // Of 10 Gb/s: 1472 of every 1538 bytes.
+    // Payload in 10 Gb/s: 1472 of every 1538 bytes.
     let full = 16.0 * 10_000.0 * 1472.0 / 1538.0;
     assert!((random.streams.total_mbps / full - 1.0).abs() < 1e-3, "{}", random.streams.total_mbps);
     assert!(hash.streams.total_mbps < 0.9 * full, "{}", hash.streams.total_mbps);
@@ -76,7 +76,7 @@ fn additive_increase_has_less_than_fair_rates_and_something_of_every_link() {
     assert!((0.7..1.0).contains(&ratio), "{ratio}");
 }
 
-/// Al-Fares 2012, 4.4.3: what a host sends is a query, and the longest the shuffle's time.
+/// Al-Fares 2012, 4.4.3: all messages of a host are a query, and the longest query is the shuffle's time.
 #[test]
 fn a_shuffle_sends_all_to_all_and_as_many_at_a_time_as_it_says() {
     for at_a_time in [1, 4] {

@@ -20,9 +20,9 @@ const HOTSPOT: &str = include_str!("../../../scenario/tests/data/hotspot.toml");
 const TENANTS: &str = include_str!("../../../scenario/tests/data/tenants.toml");
 const ZFABRIC: &str = include_str!("../../../scenario/tests/data/zfabric.toml");
 
-/// A value with its key: none of these takes so long, by orders of magnitude.
+/// Time for a value with its key: none takes so long, by orders of magnitude.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What all of them together may add to the memory of this process.
+/// Memory that all of these values together may add to this process.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 /// Values as they would stand in a file.
@@ -96,7 +96,7 @@ const VALUES: &[&str] = &[
     "{ kind = \"empirical\", points = [[\"1 B\", 1]] }",
 ];
 
-/// Scenarios that give every key between them, each with what makes it short.
+/// Scenarios that give every key between them, each with overrides that make it short.
 pub(super) fn bases() -> Vec<(String, Vec<String>)> {
     let own = |o: &[&str]| o.iter().map(|o| o.to_string()).collect::<Vec<_>>();
     let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 MB\"\n";
@@ -181,7 +181,7 @@ pub(super) fn all(spec: &'static Spec, into: &mut BTreeMap<Name, Kind>) {
     }
 }
 
-/// What is wrong with how a scenario with these overrides is taken, if anything.
+/// The fault in the treatment of a scenario with these overrides, if there is one.
 fn wrong(text: &str, overrides: &[String]) -> Option<String> {
     let start = Instant::now();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -194,7 +194,7 @@ fn wrong(text: &str, overrides: &[String]) -> Option<String> {
             Ok(loaded) => loaded,
             Err(e) => return Err(e),
         };
-        // A run is looked at where it ends an epoch: after two of them it has shown what it does.
+        // Each run is interrupted at the end of its second epoch: two epochs are enough to show a fault.
         let interrupt = AtomicBool::new(false);
         let mut epochs = 0;
         let progress = &mut |_: &run::Progress| {

@@ -48,7 +48,7 @@ fn flow(src: u32, dst: u32, bytes: &str, transport: &str) -> String {
     )
 }
 
-/// Everything arrived, once and in order: what comes late or twice makes TCP send again, and the counters have the rest.
+/// Everything arrived, once and in order: late or doubled frames make TCP send again, and the counters have the rest.
 fn assert_whole(o: &Outcome, flows: &[FlowRow], text: &str) {
     assert_eq!((o.totals.dropped, o.violations, o.totals.inside), (0, 0, 0), "{text}");
     assert_eq!((o.flows.timeouts, o.flows.retransmissions), (0, 0), "{text}");
@@ -120,7 +120,7 @@ fn each_link_carries_the_share_that_d_mod_k_gives_it() {
 
 #[test]
 fn a_pause_on_one_link_does_not_stop_the_other() {
-    // Hosts 0, 1 and 4 press on the first link of host 2; what host 0 sends to host 3 takes its second link.
+    // Hosts 0, 1 and 4 press on the first link of host 2; the flow from host 0 to host 3 takes host 0's second link.
     let loads = incast("[0, 1, 4]", 2, "300 KB", "udp") + &flow(0, 3, "300 KB", "udp");
     let text = lossless("[5]", "[2]", "d-mod-k", &loads) + "[adapter]\nbuffer = \"4 MB\"\n";
     let dir = Dir::new("links-pause");
@@ -133,7 +133,7 @@ fn a_pause_on_one_link_does_not_stop_the_other() {
     let of = |port: u16| ports.iter().find(|p| &*p.node == "host 0" && p.port == port).unwrap();
     assert!(of(0).xoff_received > 0 && of(0).paused_ps > 0, "{:?}", of(0));
     assert_eq!((of(1).xoff_received, of(1).paused_ps), (0, 0), "{:?}", of(1));
-    // It meets nobody: to the picosecond what it takes in an empty network.
+    // The flow meets no other: its time is that of an empty network, to the picosecond.
     let free = flows.iter().find(|f| f.dst_host == 3).unwrap();
     assert_eq!((free.slowdown, free.paused_ps), (Some(1.0), 0), "{free:?}");
     assert!(flows.iter().any(|f| f.src_host == 0 && f.dst_host == 2 && f.paused_ps > 0));
@@ -245,8 +245,8 @@ fn all_links_of_a_named_host_are_sampled() {
     assert!(most(0) > Some(50_000) && most(1) > Some(50_000) && most(2).is_none(), "{rows:?}");
 }
 
-/// Two switches with a cable between them; hosts 0 and 1 are on both, host 2 on the first, host 3 on the second and by a
-/// cable of its own on host 0.
+/// Two switches with a cable between them. Hosts 0 and 1 are on both switches, host 2 is on the first. Host 3 is on the
+/// second and, by a cable of its own, on host 0.
 const GRAPH: &str = "6 2 8\n4 5\n0 4 10Gbps 1000ns 0\n0 5 40Gbps 1000ns 0\n1 4 10Gbps 1000ns 0\n1 5 10Gbps 1000ns 0\n\
                      2 4 10Gbps 1000ns 0\n3 5 10Gbps 1000ns 0\n4 5 10Gbps 1000ns 0\n0 3 10Gbps 500ns 0\n";
 
@@ -270,7 +270,7 @@ fn a_host_of_a_graph_takes_the_shortest_of_its_links() {
     assert!(sent[0] >= 68 && sent[1] > 20 && sent[2] == 68, "{sent:?}");
     let (sent, _) = frames(&ports, 3);
     assert_eq!(sent, [0, 68]);
-    // The switches' own cable is on no shortest way: everybody has a link to the switch of whom it sends to.
+    // The cable between the switches is on no shortest path: every host has a link to the switch of its receiver.
     let trunk = ports.iter().find(|p| &*p.node == "switch 0" && &*p.peer == "switch 1").unwrap();
     assert_eq!(trunk.tx_frames, 0);
     // Alone on its way, over 10 Gb/s and 500 ns and nothing else.
@@ -285,7 +285,8 @@ fn a_host_of_a_graph_takes_the_shortest_of_its_links() {
     };
     assert_eq!(alone(0, 3), Some((1000 + 28 + 18 + 8) * 800 + 500_000));
     assert!(alone(0, 2) > Some(2 * 1_000_000));
-    // Not between 0 and 1: of two paths of different speed the ideal is that of the faster one, whichever a flow is given.
+    // Not between 0 and 1: of two paths of different speed, the ideal is that of the faster one, whichever path a flow
+    // gets.
     for (src, dst) in [(2, 3), (3, 2), (1, 3), (3, 1)] {
         alone(src, dst);
     }

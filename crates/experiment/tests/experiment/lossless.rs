@@ -1,5 +1,5 @@
-//! Nothing is lost where nothing may be, pauses form trees, frames die where the configuration says, nobody is
-//! favoured, deadlocks are named, and all of it is the same on any number of threads.
+//! Nothing is lost in lossless networks, pauses form trees, frames die where the configuration says, no sender is
+//! favoured, and deadlocks are named. All results are the same on any number of threads.
 
 use crate::worlds::{assert_same_bytes, attempt, execute, flows, load};
 use sluicenet_proto::rng::Rng;
@@ -23,7 +23,7 @@ fn lossless_scenario(rng: &mut Rng) -> String {
     let flow_control = if set == "crisan2014-ch3" { "flow_control = \"ZZ\"" } else { "" };
     let enabled = if set == "crisan2014-ch3" { "" } else { "enabled = true" };
     let seed = rng.below(1 << 30);
-    // From what is just renewed in time to what hardly ever has to be.
+    // From pauses that are just renewed in time to pauses that hardly ever have to be.
     let quanta = [60, 200, 65_535][rng.below(3) as usize];
     let rate = [10, 40][rng.below(2) as usize];
     let slots = [1, 4, 64, 1024][rng.below(4) as usize];
@@ -103,7 +103,8 @@ fn one_thread_or_several_write_the_same_bytes() {
 
 #[test]
 fn no_host_is_favoured_when_all_send_at_once() {
-    // Eight equal hosts, one datagram each at the same instant, over and over: everybody is first about equally often.
+    // Eight equal hosts send one datagram each at the same instant, over and over: each host is first about equally
+    // often.
     let mut first = [0u32; 8];
     for seed in 0..400 {
         let text = format!(
@@ -310,7 +311,8 @@ fn pauses_that_are_damaged_cost_no_frame_its_room() {
     }
 }
 
-/// A receiver that takes next to nothing for thousands of refreshes, of which one in twenty is damaged: with two in the time of a pause 2,009 frames had no room.
+/// A receiver takes next to nothing for thousands of refreshes, of which one in twenty is damaged. With two refreshes
+/// in the time of a pause, 2,009 frames had no room.
 #[test]
 fn a_stop_that_lasts_costs_no_frame_its_room() {
     let flow = datagrams(0, 1);

@@ -1,4 +1,4 @@
-//! What a run writes down: flows, queries, windows, captures.
+//! Records of a run: flows, queries, windows, captures.
 
 use crate::worlds::execute;
 use sluicenet_experiment::run::Figures;
@@ -6,7 +6,7 @@ use sluicenet_records::{FlowRow, PauseRow, PortRow, QueryRow, TcpRow, read};
 use sluicenet_testkit::Dir;
 use std::path::Path;
 
-/// What ended is recorded as ended, though its metadata may be on its way when the run stops.
+/// Flows that ended are recorded as ended, though their metadata may be on its way when the run stops.
 #[test]
 fn flows_of_finished_rounds_are_finished() {
     let mut runs = 0;
@@ -165,7 +165,7 @@ fn windows_of_named_hosts_are_sampled() {
     assert!(rows.iter().all(|r| (r.src_host, r.dst_host) == (2, 3)), "{rows:#?}");
     assert!(rows.windows(2).all(|w| w[0].time_ps < w[1].time_ps && w[0].acked_bytes <= w[1].acked_bytes));
     let first = &rows[0];
-    // Slow start doubles the window until the buffer is what limits; the round-trip time is four cables and some frames.
+    // Slow start doubles the window until the buffer is the limit; the round-trip time is four cables and some frames.
     assert!(first.ssthresh_bytes.is_none() && first.cwnd_bytes > 20_000, "{first:?}");
     assert!((4_000_000..200_000_000).contains(&first.srtt_ps.unwrap()), "{first:?}");
     assert!(rows.last().unwrap().acked_bytes > 5_000_000, "{rows:#?}");
@@ -246,7 +246,8 @@ fn queries_are_recorded_and_the_seed_decides() {
 
 #[test]
 fn queries_of_the_warm_up_are_left_out_though_they_do_not_end() {
-    // Nobody is done after 2 ms; what begins in the first of them, or is among the first of its workload, is warm-up.
+    // No query is done after 2 ms. Queries that begin in the first millisecond, or are among the first of their
+    // workload, are warm-up.
     let text = r#"
         [scenario]
         duration = "2 ms"
@@ -331,13 +332,14 @@ fn timeouts_of_the_flows_that_count_leave_the_warm_up_out() {
     let flows = figures.flows.unwrap();
     assert_eq!((flows.timeouts, flows.retransmissions), counting);
     assert!(counting.0 > 0 && warmup.0 > 0 && sums(&|f| !alone(f)).1 > 0, "{counting:?} {warmup:?}");
-    // What is of all messages stays so.
+    // Counts of all messages include the warm-up.
     assert_eq!((figures.timeouts, figures.retransmissions), sums(&|_| true));
 }
 
 #[test]
 fn every_pause_is_recorded_with_its_cause() {
-    // Frames of one flow over paths of unlike queues: adapters of little room wait for the missing ones and pause their link.
+    // Frames of one flow over paths of unlike queues: adapters with little room wait for missing frames and pause their
+    // link.
     let text = |pauses: bool| {
         format!(
             r#"
@@ -395,7 +397,7 @@ fn every_pause_is_recorded_with_its_cause() {
     let blames_a_server =
         |p: &&PauseRow| pauses.iter().any(|q| Some(q.pause_id) == p.parent_pause_id && q.peer == p.node);
     assert!(of_switches.iter().any(blames_a_server));
-    // Who wants no such rows has none, of servers either.
+    // Without a wish for such rows there are none, of servers either.
     let dir = Dir::new("world-no-pauses");
     execute(&text(false), 1, Some(dir.0.clone()));
     assert!(read::<PauseRow>(&dir.0).unwrap().is_empty());

@@ -110,7 +110,7 @@ fn hosts_of_a_graph_are_measured_against_their_own_links() {
             let one_way = (f.src_host < 3) == (f.dst_host < 3);
             assert!(if one_way { slowdown == 1.0 } else { slowdown >= 1.0 }, "{forwarding} {f:?}");
         }
-        // The near way is the faster one for little, the wide one for much, and both are taken by somebody.
+        // The short path is faster for few bytes, the wide path for many, and some flow takes each of them.
         for flows in [&small, &large] {
             assert!(flows.iter().any(|f| f.src_host < 3 && f.dst_host == 3 && f.slowdown == Some(1.0)), "{flows:?}");
         }
@@ -119,7 +119,7 @@ fn hosts_of_a_graph_are_measured_against_their_own_links() {
 
 #[test]
 fn nothing_is_faster_than_its_ideal_in_a_tree_with_external_hosts_and_links_of_several_speeds() {
-    // With external hosts at faster links some roots have to store what others cut through.
+    // With external hosts at faster links, some roots have to store frames that others cut through.
     for routing in ["d-mod-k", "s-mod-k", "hash", "hash-destination", "two-level"] {
         let text = format!(
             r#"

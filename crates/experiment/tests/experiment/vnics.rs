@@ -1,5 +1,5 @@
-//! Two vNICs a machine (Crisan 2014, Table 5.2) in simulated servers: one lossless, under zFabric, one over a stack that drops; neither
-//! stops the other, and hosts outside reach the second alone.
+//! Two vNICs a machine (Crisan 2014, Table 5.2) in simulated servers: one is lossless, under zFabric, and one is over a
+//! stack that drops. Neither stops the other, and hosts outside reach the second alone.
 
 use crate::worlds::{assert_same_bytes, attempt, execute, load};
 use sluicenet_experiment::run::Outcome;
@@ -26,7 +26,7 @@ fn run(settings: &[&str], threads: usize, out: Option<PathBuf>) -> Outcome {
     attempt(&loaded, threads, out).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The rate of a machine's flows to another one, in Mb/s: of first vNICs, or of second ones.
+/// The rate of a machine's flows to another machine, in Mb/s, between first vNICs or between second ones.
 fn rate(o: &Outcome, src: (u32, u8), dst: (u32, u8)) -> f64 {
     let of = |s: &&sluicenet_experiment::run::Stream| ((s.src_host, s.src_vm), (s.dst_host, s.dst_vm)) == (src, dst);
     o.streams.each.iter().filter(of).map(|s| s.mbps).sum()
@@ -43,9 +43,9 @@ fn table_5_2_the_lossless_vnic_keeps_its_half_while_the_lossy_one_drops() {
         let lossy: f64 = [(1, 2), (3, 2), (4, 0)].map(|src| rate(&o, src, (2, 2))).iter().sum();
         assert!((0.95..1.05).contains(&(lossy / (5_000.0 * 1418.0 / 1538.0))), "{hypervisor}: the other half: {lossy}");
         assert!(o.totals.dropped > 100_000, "{hypervisor}: {}", o.totals.dropped);
-        // The remote host is answered, by TCP, beside all that.
+        // Beside all that, the remote host is answered by TCP.
         assert!(rate(&o, (2, 2), (4, 0)) > 0.0, "{hypervisor}: {:?}", o.streams);
-        // And who may not talk to it asks for nothing, and takes nothing from it.
+        // A machine that may not talk to the other asks it for nothing, and takes nothing from it.
         assert_eq!(rate(&o, (0, 1), (2, 0)), 0.0, "{hypervisor}");
         assert!(o.server_drops.frames(DropReason::Denied) > 20_000, "{hypervisor}: {:?}", o.server_drops);
         if let Some(z) = o.zbridge {
@@ -69,12 +69,12 @@ fn a_lossless_class_that_stands_still_does_not_stop_the_lossy_vnic_of_the_same_m
     assert!((90.0..100.0).contains(&rate(&o, (0, 0), (1, 0))), "{:?}", o.streams);
     assert!(o.pauses > 0 && o.violations == 0, "{}", o.pauses);
     assert!(rate(&o, (0, 2), (1, 3)) > 8_900.0, "{:?}", o.streams);
-    // The other way round: what is for the second vNIC of the slow machine is dropped, and stops nobody.
+    // The other way round: frames for the second vNIC of the slow machine are dropped, and stop no sender.
     let swapped = SLOW.replace("dst_vm = 1\n", "").replacen("dst = 1\n", "dst = 1\ndst_vm = 1\n", 1);
     let o = execute(&swapped, 1, None);
     assert!(rate(&o, (0, 0), (1, 1)) > 4_400.0, "{:?}", o.streams);
     assert!((90.0..100.0).contains(&rate(&o, (0, 2), (1, 2))), "{:?}", o.streams);
-    // Its sender, who never waits, loses at its own virtual switch as well.
+    // Their sender never waits, and loses frames at its own virtual switch as well.
     let [at_machine, at_uplink] = [DropReason::VswitchVm, DropReason::VswitchUplink].map(|r| o.server_drops.frames(r));
     assert_eq!(o.totals.dropped, at_machine + at_uplink, "{:?}", o.server_drops);
     assert!(at_machine > 0, "{:?}", o.server_drops);
@@ -143,7 +143,8 @@ fn tenants(hypervisor: &str, rules: &str) -> String {
     )
 }
 
-/// Which of the flows of [`tenants`] arrive: red to red, blue to red of another server and of its own, blue to blue, outside to blue.
+/// Arrivals of the flows of [`tenants`]: red to red, blue to red of another server and of its own, blue to blue,
+/// outside to blue.
 fn arrives(o: &Outcome) -> [bool; 5] {
     [((0, 0), (1, 0)), ((0, 1), (1, 0)), ((1, 1), (1, 0)), ((0, 1), (1, 1)), ((2, 0), (1, 3))].map(|(src, dst)| {
         let mbps = rate(o, src, dst);
@@ -250,7 +251,7 @@ fn a_frame_that_no_hypervisor_should_have_sent_is_dropped_where_it_arrives() {
         for (n, (src, dst, priority)) in (1..).zip(forged) {
             assert_eq!(receive(src, dst, priority), n, "{hypervisor}: {src:?} to {dst:?}");
         }
-        // What may be goes on.
+        // Permitted frames pass.
         assert_eq!(receive((0, 2), (1, 2), 7), 4, "{hypervisor}");
         assert_eq!(receive((2, 0), (1, 3), 7), 4, "{hypervisor}");
     }

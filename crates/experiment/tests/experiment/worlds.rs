@@ -1,5 +1,5 @@
-//! What tests that run whole worlds share.
-// Each of them uses a part of it.
+//! Shared parts of tests that run whole worlds.
+// Each test uses a part of this module.
 #![allow(dead_code)]
 
 use sluicenet_experiment::run::{Job, Options, Outcome, RunError, run};

@@ -1,5 +1,5 @@
-//! zFabric between the machines of simulated servers: the figures of Crisan 2014, chapter 5, from their scenario files, and what is
-//! lost, stopped and refused on the way.
+//! zFabric between the machines of simulated servers: the figures of Crisan 2014, chapter 5, from their scenario files.
+//! Further tests cover frames that are lost, stopped and refused on the way.
 
 use crate::worlds::{assert_same_bytes, attempt, execute, flows, load};
 use sluicenet_experiment::run::{Outcome, Stream};
@@ -11,7 +11,7 @@ fn figure(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/crisan2014").join(name)
 }
 
-/// Runs the file of a figure with these settings; its sums are checked at the end, those of credits too.
+/// Runs the file of a figure with these settings; checks its sums at the end, those of credits too.
 fn run(name: &str, settings: &[&str], threads: usize, out: Option<PathBuf>) -> Outcome {
     let settings: Vec<String> = settings.iter().map(|s| s.to_string()).collect();
     let loaded = Scenario::load_with(figure(name), &settings).unwrap_or_else(|e| panic!("{e}"));
@@ -28,7 +28,7 @@ fn assert_lossless(o: &Outcome) {
     assert_eq!((o.totals.dropped, o.violations, o.flows.timeouts), (0, 0, 0), "{:?}", o.server_drops);
 }
 
-/// What a TCPlight flow that is alone gets: 1406 B of every 1538 B on a link of 10 Gb/s.
+/// Rate of a lone TCPlight flow, in Mb/s: 1406 B of every 1538 B on a link of 10 Gb/s.
 const ALONE: f64 = 10_000.0 * 1406.0 / 1538.0;
 
 #[test]
@@ -69,7 +69,8 @@ fn low_rate_bursts_take_their_neighbours_link_under_pfc_alone_and_not_with_credi
     assert!(pfc.pauses > 0 && credits.pauses == 0, "{} and {} pauses", pfc.pauses, credits.pauses);
 }
 
-/// Two machines behind a link of 100 Mb/s and one behind 10 Gb/s send to one receiver: who spends slowly holds no more than its part.
+/// Two machines behind a link of 100 Mb/s and one behind 10 Gb/s send to one receiver. A slow sender holds no more
+/// credits than its part.
 #[test]
 fn slow_senders_leave_a_receivers_credits_to_a_fast_one() {
     for queue in [64, 512] {
@@ -83,7 +84,7 @@ fn slow_senders_leave_a_receivers_credits_to_a_fast_one() {
     }
 }
 
-/// Four receivers take next to nothing of what one machine sends them: the fifth has what it had without them.
+/// Four receivers take next to nothing from one machine: the fifth receiver has the same rate as without them.
 #[test]
 fn receivers_that_hardly_take_anything_stop_no_other_of_their_sender() {
     let o = run("../hostile/stopped-receivers.toml", &[], 1, None);
@@ -120,7 +121,7 @@ fn figure_5_10_an_overloaded_link_takes_an_eighth_from_a_neighbour_under_pfc_and
         for (name, half) in [("the victim", victim), ("H4's four", near), ("H1's four", far)] {
             assert!(half >= 0.95 * ALONE / 2.0, "{transport}, {name}: {half}");
         }
-        // As many frames as a switch port holds are on their way at most: nobody is ever stopped.
+        // At most as many frames as a switch port holds are on their way: no sender is ever stopped.
         assert_eq!(credits.pauses, 0, "{transport}");
     }
 }
@@ -181,7 +182,8 @@ fn a_receive_queue_is_never_longer_than_it_may_be() {
         ];
         let o = run("fig-5-9.toml", &settings.each_ref().map(String::as_str), 1, None);
         assert_lossless(&o);
-        // The slow machine's fills up: but for what is on its way at the end of a grant, and no further.
+        // The slow machine's receive queue fills up, but for frames that are on their way at the end of a grant, and no
+        // further.
         let longest = o.received_max.expect("credits");
         assert!(longest <= queue && longest * 10 >= queue * 9, "{longest} of {queue}");
         assert!(rate(&o, 0, 2) > 0.0 && rate(&o, 1, 3) > 0.0, "{queue}: {:?}", o.streams);
@@ -241,7 +243,7 @@ fn messages_that_are_lost_with_the_frames_stop_nobody() {
 
 #[test]
 fn in_a_lossy_network_credits_lose_nothing_that_fits_on_the_way() {
-    // 40 frames are what may be on its way to a machine, and a switch port holds 66.
+    // At most 40 frames may be on their way to a machine, and a switch port holds 66.
     for flow_control in ["LL", "LZ", "ZL", "ZZ"] {
         let o = execute(&incast(flow_control, "", "udp"), 1, None);
         assert_eq!(o.queries.iter().filter(|q| q.completion_ps.is_some()).count(), 10, "{flow_control}");
@@ -307,12 +309,13 @@ fn tcplight_sends_what_it_was_given_by_a_handshake_and_says_nothing_more() {
     let o = execute(&text, 1, None);
     assert_lossless(&o);
     let segments = 30_000_000u64.div_ceil(1406);
-    // Each way a segment to open it and one to close it; the last of the data closes it here. A limit for every 8 MB that were read.
+    // Each direction has a segment to open it and one to close it; the last of the data closes it here. There is a
+    // limit for every 8 MB that were read.
     let said = o.totals.sent - segments;
     assert!(o.flows.finished == 1 && (3..=8).contains(&said), "{said} segments besides {segments} of data");
     let tcp = execute(&pair("flow_control = \"ZZ\"", "tcp"), 1, None);
     assert!(tcp.totals.sent > segments * 14 / 10, "TCP acknowledges every second one: {}", tcp.totals.sent);
-    // Over a machine's own port a line rate of 10 Gb/s is what it gets: nothing probes the network first.
+    // Over a machine's own port a flow gets the line rate of 10 Gb/s: nothing probes the network first.
     let fct = o.flow_fct_ps[0] as f64 / 1e12;
     let ideal = 30e6 * 8.0 * 1538.0 / 1406.0 / 10e9;
     assert!(fct < ideal * 1.02 + 200e-6, "{fct} s beside {ideal}");
@@ -384,13 +387,13 @@ fn queries_over_tcplight_are_answered_and_connections_close() {
     }
 }
 
-/// What zBridge is about, over links that damage frames: each is delivered once, in its order, and none is lost.
+/// Asserts that zBridge repairs links that damage frames: each frame is delivered once, in its order, and none is lost.
 fn assert_repaired(o: &Outcome, what: &str) {
     let z = o.zbridge.expect("zBridge");
     let bad = o.server_drops.frames(DropReason::BadCrc);
     let other: u64 = o.server_drops.total_frames() - bad;
     assert_eq!((other, o.switch_drops.total_frames(), o.violations), (0, 0, 0), "{what}: {z:?}");
-    // Those that are on their way when the run ends are neither lost nor delivered.
+    // Frames that are on their way when the run ends are neither lost nor delivered.
     assert!(z.delivered <= z.sent && z.sent - z.delivered <= 4096, "{what}: {z:?}");
     assert!(z.resent <= z.sent / 4, "{what}: {z:?}");
 }
@@ -457,8 +460,8 @@ fn where_frames_overtake_each_other_zbridge_puts_them_in_order() {
     assert_repaired(&o, "random");
     assert_eq!((o.flows.started, o.flows.finished), (16, 16));
     let z = o.zbridge.expect("zBridge");
-    // A gap alone says nothing here: what is asked for with every 1,024th frame and is only late is sent again for nothing, and no
-    // more of it.
+    // A gap alone says nothing here. Frames that are asked for with every 1,024th frame, and are only late, are sent
+    // again for nothing. No other frames are.
     assert!(
         o.server_drops.frames(DropReason::BadCrc) > 0 && z.duplicates <= z.resent && z.resent * 10 < z.sent,
         "{z:?}"

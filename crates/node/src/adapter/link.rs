@@ -1,4 +1,4 @@
-//! A link of an adapter: what waits for it, and its flow control.
+//! A link of an adapter: its queues and its flow control.
 
 use super::AdapterConfig;
 use crate::device::PortId;
@@ -14,7 +14,7 @@ pub(super) struct Voq {
     pub list: Fifo,
 }
 
-/// A link of an adapter: what waits for it, and its flow control. What every frame touches stands in front.
+/// A link of an adapter: its queues and its flow control. The fields that every frame touches stand in front.
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(super) struct Link {
@@ -27,14 +27,15 @@ pub(super) struct Link {
     pub ready: [u32; PRIORITIES],
     pub control_out: u64,
     pub gate: Gate,
-    /// Bytes in its queues, the most there ever were, and frames taken out; not kept where it is the only link.
+    /// Bytes in the link's queues, their maximum so far, and frames taken out; not counted where the adapter has only one
+    /// link.
     pub used: u32,
     pub max_used: u32,
     pub frames_out: u64,
 }
 
 impl Link {
-    /// Whether one of its frames may be sent now.
+    /// Whether a frame of this link may be sent now.
     #[inline(always)]
     pub fn has_frames(&self) -> bool {
         self.ready_set.0 & !self.paused.0 != 0
@@ -61,7 +62,7 @@ impl Link {
         }
     }
 
-    /// Takes the next of its frames that may be sent, of which there must be one.
+    /// Takes the link's next frame that may be sent. There must be one.
     #[inline(always)]
     pub fn pop<F: Frame>(&mut self, pool: &mut Pool<F>) -> Option<Handle> {
         // A queue of a paused priority lets the next one go first and keeps its turn in the round.
@@ -74,7 +75,7 @@ impl Link {
         let (at, _) = pool.pop(&mut voq.list)?;
         if voq.list.is_empty() {
             let p = (voq.key & 7) as u8;
-            // Most often it is the only one.
+            // Usually it is the only queue.
             if turn == last {
                 self.active.truncate(last);
             } else {

@@ -1,8 +1,8 @@
 //! The network adapter: a virtual output queue for each destination, flow control towards the wire, a resequencing
 //! buffer on receipt (Crisan 2014, 2.5.2).
 //!
-//! With several links one transmit buffer and one receive buffer serve them all; queues and flow control are each
-//! link's own. A frame is given its link when it enters.
+//! With several links, one transmit buffer and one receive buffer serve all of them. Each link has its own queues and
+//! flow control. A frame is assigned its link when it enters.
 
 mod link;
 mod resequencer;
@@ -24,7 +24,7 @@ use sluicenet_proto::time::{Duration, Instant};
 use link::Link;
 use resequencer::{Early, MAX_EARLY, Resequencer};
 
-/// How frames wait for the wire.
+/// Queueing of frames for the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queueing {
     /// A virtual output queue for each destination and priority, served in turn.
@@ -36,23 +36,23 @@ pub enum Queueing {
 /// Settings of an adapter.
 #[derive(Clone, Debug)]
 pub struct AdapterConfig {
-    /// Buffer in bytes, as much again for receipt.
+    /// Size of the transmit buffer and of the receive buffer, in bytes each.
     pub buffer: u32,
-    /// How frames wait for the wire.
+    /// Queueing of frames for the wire.
     pub queueing: Queueing,
     /// Priorities under flow control.
     pub lossless: PrioritySet,
-    /// Priorities that have a transmit buffer of their own, of the same size: none of the two can fill that of the other.
+    /// Priorities with a transmit buffer of their own, of the same size: neither buffer's frames can fill the other.
     pub apart: PrioritySet,
     /// Pause time sent with XOFF, in quanta.
     pub quanta: u16,
     /// Time of one pause quantum on each link.
     pub quantum: Vec<Duration>,
-    /// What is said again on each, where it damages frames.
+    /// Repetition of pause messages on each link, where the link damages frames.
     pub repetition: Vec<Option<Repetition>>,
-    /// Watermarks of the receive buffer; above XOFF it holds what all links still bring.
+    /// Watermarks of the receive buffer. Above XOFF it holds the frames that all links still bring.
     pub marks: Watermarks,
-    /// How long a frame waits for an earlier one; no resequencing without it.
+    /// Longest wait of a frame for an earlier one. Without this setting there is no resequencing.
     pub resequencing: Option<Duration>,
 }
 
@@ -64,41 +64,42 @@ pub trait Serial: Frame {
     fn set_serial(&mut self, serial: u16);
 }
 
-/// Several links, and who chooses among them.
+/// Several links, and the router that chooses among them.
 #[derive(Clone, Debug)]
 struct Several {
     router: Router,
     links: Vec<Link>,
 }
 
-/// An adapter. What every frame touches stands in front.
+/// An adapter. The fields that every frame touches stand in front.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Adapter {
     config: Arc<AdapterConfig>,
     /// Bytes that fit in each transmit buffer.
     buffer: u32,
-    /// Bytes in the transmit queues, and those of them in a buffer apart.
+    /// Bytes in the transmit queues, and the part of them in the separate buffer.
     used: u32,
     used_apart: u32,
     max_used: u32,
     /// Received frames that the host has no room for.
     stalled: VecDeque<Handle>,
-    /// None with one link, which nearly every host has.
+    /// `None` with one link, which nearly every host has.
     several: Option<Box<Several>>,
-    /// Whether a link is paused or pauses its other end, or a frame has come early: otherwise nothing has a deadline.
+    /// Whether a link is paused or pauses its other end, or a frame has come early. Otherwise there is no deadline.
     timed: bool,
-    /// Whether a frame that enters is numbered or given one of several links.
+    /// Whether an entering frame is given a number or one of several links.
     prepares: bool,
     /// Frames in the transmit queues.
     frames: u32,
-    /// The link, where there is one. Where there are several it stays empty, so that whether there are is asked only where
-    /// it has nothing to send.
+    /// The link, where there is only one. Where there are several it stays empty, so that `several` is examined only when
+    /// this link has nothing to send.
     only: Link,
     early: BTreeMap<u32, Resequencer>,
     /// Bytes in the receive buffer: frames that wait for the host or for an earlier frame.
     received_bytes: [u32; PRIORITIES],
-    /// What the other ends have been told since it was last asked for: the priority, and whether they are stopped.
+    /// Pause messages to the other ends since the last [`Adapter::take_told`]: the priority, and whether the other ends
+    /// are stopped.
     told: Vec<(Priority, bool)>,
     serials: BTreeMap<u32, u16>,
 }
@@ -108,7 +109,7 @@ fn key(host: HostId, priority: Priority) -> u32 {
 }
 
 impl Adapter {
-    /// An adapter with nothing in it, with as many links as its settings have quanta; `router` chooses among several.
+    /// An empty adapter with as many links as its settings have quanta; `router` chooses among several.
     pub fn new(config: Arc<AdapterConfig>, router: Option<Router>) -> Adapter {
         let links = config.quantum.len();
         assert!(links > 0 && (links > 1) == router.is_some(), "{links} links, {router:?}");
@@ -136,7 +137,7 @@ impl Adapter {
         }
     }
 
-    /// How many links it has.
+    /// Number of links.
     pub fn ports(&self) -> usize {
         self.config.quantum.len()
     }
@@ -145,7 +146,7 @@ impl Adapter {
     pub fn room(&self) -> u32 {
         self.buffer - (self.used - self.used_apart)
     }
-    /// Free bytes of the transmit buffer apart.
+    /// Free bytes of the separate transmit buffer.
     pub fn room_apart(&self) -> u32 {
         self.buffer - self.used_apart
     }
@@ -171,7 +172,7 @@ impl Adapter {
     pub fn gate(&self, port: PortId) -> &Gate {
         &self.link(port).gate
     }
-    /// What the receive buffer told the other end of a link.
+    /// The flow control signal of the receive buffer to the other end of a link.
     pub fn signal(&self, port: PortId) -> &Signal {
         &self.link(port).signal
     }
@@ -183,17 +184,18 @@ impl Adapter {
     pub fn control_out(&self) -> u64 {
         self.links().iter().map(|l| l.control_out).sum()
     }
-    /// Priorities for which the receive buffer holds back the other ends, all of them alike.
+    /// Priorities in which the receive buffer stops the other ends, all of them alike.
     pub fn stopped(&self) -> PrioritySet {
         self.links()[0].signal.stopped()
     }
-    /// What all the other ends have been told since the last call, in order: the priority, and whether they are stopped.
+    /// Pause messages to all the other ends since the last call, in order: the priority, and whether the other ends are
+    /// stopped.
     #[inline(always)]
     pub fn take_told(&mut self) -> Vec<(Priority, bool)> {
         core::mem::take(&mut self.told)
     }
 
-    /// Time that frames like `frame` have been paused up to `now`: of their link, or the mean of links they take in turn.
+    /// Time that frames like `frame` have been paused up to `now`: on their link, or the mean over links that take turns.
     pub fn paused_time<F: Frame>(&self, now: Instant, priority: Priority, frame: impl FnOnce() -> F) -> Duration {
         match &self.several {
             None => self.only.gate.paused_time(now, priority),
@@ -264,7 +266,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// Numbers a frame where that is done, then chooses its link, which may hang on the number.
+    /// Numbers a frame if frames are numbered, then chooses its link. The choice may depend on the number.
     #[cold]
     #[inline(never)]
     fn push_prepared<F: Serial>(&mut self, pool: &mut Pool<F>, queue: u32, at: Handle) {
@@ -366,12 +368,12 @@ impl Adapter {
         self.keep_time();
     }
 
-    /// To be called when a deadline may have come or gone.
+    /// Updates `timed`; to be called when a deadline may have been set or cleared.
     fn keep_time(&mut self) {
         self.timed = !self.early.is_empty() || self.links().iter().any(Link::has_deadline);
     }
 
-    /// Puts a received frame in its place among those of its sender; hands out by `deliver` what is in order.
+    /// Puts a received frame in its place among its sender's frames; passes the frames that are in order to `deliver`.
     #[inline(always)]
     pub fn resequence<F: Serial>(
         &mut self,
@@ -404,7 +406,7 @@ impl Adapter {
         self.timed = true;
         let ahead = frame.serial().wrapping_sub(r.next) as i16;
         if ahead < 0 {
-            // Its place was given up; it is late, not lost.
+            // Its place was given up: the frame is late, not lost.
             deliver(at);
             return;
         }
@@ -418,7 +420,7 @@ impl Adapter {
         let index = r.early.partition_point(|e| (e.serial.wrapping_sub(frame.serial()) as i16) < 0);
         r.early.insert(index, Early { serial: frame.serial(), len, since: now, frame: at });
         r.deadline = r.deadline.min(now + patience);
-        // Without room for it, or with too many, the missing ones are waited for no longer.
+        // When the buffer is full, or too many frames are early, the missing frames are given up.
         let crowded = r.early.len() > MAX_EARLY || self.received_bytes[p as usize] + len > self.capacity(p);
         self.charge(p, len);
         if crowded && let Some(r) = self.early.get_mut(&key(frame.source(), p)) {
@@ -522,7 +524,7 @@ impl Adapter {
 impl Several {
     /// The link of a frame.
     fn port<F: Frame>(&self, frame: &F) -> PortId {
-        // What has no way is dropped by name where that is done, in the switch.
+        // The switch drops frames without a route and counts them by reason.
         self.router.route(frame).unwrap_or(0)
     }
 }

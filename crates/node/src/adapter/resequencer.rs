@@ -1,10 +1,10 @@
-//! Frames that came too early, put in the order in which they were sent.
+//! Early frames, put in the order in which they were sent.
 
 use crate::pool::Handle;
 use alloc::vec::Vec;
 use sluicenet_proto::time::{Duration, Instant};
 
-/// A frame that came before one that was sent before it.
+/// A frame that arrived before an earlier frame of its sender.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Early {
     pub serial: u16,
@@ -13,16 +13,16 @@ pub(super) struct Early {
     pub frame: Handle,
 }
 
-/// Frames of one sender and priority that came too early, by serial.
+/// Early frames of one sender and priority, by serial number.
 #[derive(Clone, Debug)]
 pub(super) struct Resequencer {
     pub next: u16,
     pub early: Vec<Early>,
-    /// When the one that waits longest has waited long enough.
+    /// Deadline of the frame that has waited longest.
     pub deadline: Instant,
 }
 
-/// Most frames that wait for an earlier one of the same sender; then the earlier one is given up.
+/// Most frames that wait for an earlier one of the same sender; beyond this number the earlier one is given up.
 pub(super) const MAX_EARLY: usize = 1024;
 
 impl Resequencer {

@@ -1,4 +1,4 @@
-//! What an adapter promises, with one link and with several.
+//! Guarantees of an adapter with one link and with several.
 
 use super::*;
 use crate::packet::{Address, FlowKey, Framing, Packet};
@@ -112,7 +112,7 @@ fn a_stalled_host_stops_the_wire_and_frees_it() {
     assert_eq!((xon.classes, xon.quanta[2]), (PrioritySet(4), 0));
 }
 
-/// An adapter of host 1 with so many links, each to an edge switch of its own.
+/// An adapter of host 1 with `links` links, each to an edge switch of its own.
 fn with_links(links: u32, policy: Policy, resequencing: Option<Duration>) -> Adapter {
     let tree = Xgft::new(&[16], &[links]).unwrap();
     let router = Router::Tree(TreeRouter::of_leaf(&tree, 1, policy, 7, &[]));
@@ -142,7 +142,7 @@ fn links_share_the_buffer_and_each_serves_its_own_frames() {
         core::iter::from_fn(|| a.poll_transmit(Instant(0), port, &mut pool).map(|at| pool.frame(at).udp_offset()))
             .collect::<Vec<u64>>()
     };
-    // Destinations mod 2, taking turns on each link.
+    // Destinations mod 2; the destinations of each link take turns.
     assert_eq!((sent(1), sent(0)), (vec![1, 4], vec![0, 2, 3]));
     assert_eq!((a.room(), a.used(0), a.max_used(0), a.max_used(1)), (10_000, 0, 3_000, 2_000));
     assert_eq!((a.sent(0), a.sent(1), ready(&a)), (Some(3), Some(2), vec![]));
@@ -189,7 +189,7 @@ fn a_stalled_host_stops_every_link_and_refreshes_each() {
     assert_eq!(pause(&mut a, Instant(0), 2), 100);
     let first = a.poll_timeout().unwrap();
     a.handle_timeout(first, &mut |_| panic!());
-    // Half the time of 100 quanta, which is each link's own.
+    // Half the time of 100 quanta; each link has its own quantum.
     assert_eq!((ready(&a), a.poll_timeout()), (vec![0], Some(Instant(100 * 51_200))));
     assert_eq!(pause(&mut a, first, 0), 100);
     assert_eq!([0, 1, 2].map(|port| (a.signal(port).stops(), a.signal(port).sent())), [(1, 2), (1, 1), (1, 1)]);
@@ -255,7 +255,7 @@ fn no_frame_waits_longer_than_it_may() {
     let mut pool = Pool::default();
     let mut a = Adapter::new(config(Queueing::Voq, Some(patience)), None);
     let mut came = Vec::new();
-    // Every other frame is lost: each one that comes has a hole of its own before it.
+    // Every other frame is lost: each received frame follows a gap of its own.
     for n in 0..8u16 {
         let mut f = frame(1, n as u64, 0);
         f.set_serial(2 * n + 1);

@@ -1,8 +1,9 @@
-//! zCredit between the machines of servers (Crisan 2014, 5.3.3): frames wait at their own machine, by destination, until that has
-//! granted room for them, and wait again in its receive queue, which is never full and stops nobody.
+//! zCredit between the machines of servers (Crisan 2014, 5.3.3). Frames wait at their own machine, by destination, until
+//! the destination has granted room. They wait again in the destination's receive queue, which never overflows and stops
+//! no sender.
 //!
-//! Both worlds have this box: the simulated server between its machines and the vSwitch, the real one between the switch and the
-//! tunnel. `A` names a machine wherever it is, `T` stands for a frame that waits for a credit, `R` for a received one.
+//! Both worlds have this box: the simulated server between its machines and the vSwitch, the real one between the switch
+//! and the tunnel. `A` names a machine of any server, `T` stands for a frame that waits for a credit, `R` for a received one.
 
 use crate::fair_share;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -16,22 +17,22 @@ use sluicenet_proto::transport::zcredit::{Message, Reception, ReceptionConfig, T
 pub struct CreditConfig {
     /// A machine's receive queue.
     pub reception: ReceptionConfig,
-    /// How a machine asks.
+    /// Settings for a machine's requests.
     pub transmission: TransmissionConfig,
-    /// Frames of a machine that may wait: its sockets are stopped by these. One destination may have a quarter of them, and its
-    /// [limit](fair_share::limit).
+    /// Most frames of a machine that may wait; at this number its sockets are stopped. One destination may have a quarter
+    /// of them, and at most its [limit](fair_share::limit).
     pub waiting: u32,
-    /// Destinations of a machine that are remembered, beyond those for which frames wait.
+    /// Destinations of a machine that are remembered, beyond those with waiting frames.
     pub destinations: usize,
-    /// Number of the first channel: whoever begins anew takes a later one than any before, modulo 2^32.
+    /// Number of the first channel: after a restart it must be later than all earlier ones, modulo 2^32.
     pub first_channel: u32,
     /// Class of the messages.
     pub priority: Priority,
 }
 
 impl CreditConfig {
-    /// For receive queues of `rx_queue` frames, granted `batch` at a time, and `tx_queue` frames that wait. Nobody is forgotten. Messages
-    /// are of a class that is held back, where there is one.
+    /// Settings for receive queues of `rx_queue` frames, granted `batch` at a time, and `tx_queue` frames that wait. No
+    /// destination is forgotten. Messages travel in a lossless class, if there is one.
     pub fn new(rx_queue: u32, tx_queue: u32, batch: u32, lossless: PrioritySet) -> CreditConfig {
         CreditConfig {
             reception: ReceptionConfig { queue: rx_queue, batch, ..ReceptionConfig::default() },
@@ -47,17 +48,18 @@ impl CreditConfig {
 /// A machine of this server, by its slot.
 pub type Vm = usize;
 
-/// Words of machines about channels that ended which wait to be said, at a time.
+/// Most messages of machines about ended channels that wait to be sent, at a time.
 const LAST_WORDS: usize = 256;
 
-/// What a message changed that concerns those below.
+/// The effect of a message on the layer below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// Nothing.
     Nothing,
-    /// The receiver ended the channel: what was sent in it and is still here may have no credit there.
+    /// The receiver ended the channel: frames sent in it that are still here may have no credit there.
     BeganAnew,
-    /// The sender began another channel: credits are kept for what may be under way by a connection, if there still is one.
+    /// The sender began another channel: credits are kept for frames that may be in flight on a connection, if one still
+    /// exists.
     Keeps,
 }
 
@@ -66,9 +68,9 @@ struct Pair<A, T> {
     destination: A,
     transmission: Transmission,
     frames: VecDeque<T>,
-    /// Frames that left a socket for there and are not sent yet.
+    /// Frames to this destination that left a socket and are not sent yet.
     outgoing: u32,
-    /// Sockets that wait because these are too many.
+    /// Sockets that wait because `outgoing` is at its limit.
     parked: Vec<u32>,
     is_active: bool,
 }
@@ -79,51 +81,51 @@ impl<A, T> Pair<A, T> {
     }
 }
 
-/// What is left of a machine that is gone.
+/// The frames and messages of a removed machine.
 #[derive(Debug)]
 pub struct Cleared<A, T, R> {
     /// Frames that waited for credits.
     pub unsent: Vec<T>,
-    /// Those it had not taken.
+    /// Received frames that the machine had not taken.
     pub received: Vec<R>,
-    /// What to say in its name, and whom to: credits it had come back at once, and nobody waits for any of its own. Whoever does not hear
-    /// it asks, in a while.
+    /// Messages to send in its name, with their destinations: credits it had are returned at once, and no peer waits for
+    /// its credits. A peer that misses its message asks after a while.
     pub last_words: Vec<(A, u32, Message)>,
 }
 
-/// What stands between a machine and the switch.
+/// The credits between a machine and the switch.
 #[derive(Debug)]
 struct Vnic<A, T, R> {
     pairs: Vec<Pair<A, T>>,
     by_destination: BTreeMap<A, usize>,
-    /// Pairs with frames or something to say, in turn.
+    /// Pairs with frames or messages to send, in turn.
     active: VecDeque<usize>,
-    /// What to say last to those who were forgotten.
+    /// Last messages to destinations that were forgotten.
     last_words: VecDeque<(A, u32, Message)>,
     outgoing: u32,
     reception: Reception<A>,
     /// The receive queue.
     rx: VecDeque<R>,
-    /// The deadline that is known outside.
+    /// The deadline known to the caller.
     armed_at: Instant,
 }
 
-/// Those of all machines of a server.
+/// The credits of all machines of a server.
 #[derive(Debug)]
 pub struct Credits<A, T, R = T> {
     config: CreditConfig,
     vnics: Vec<Vnic<A, T, R>>,
-    /// Machines that may have something to say or to send, one bit each.
+    /// Machines that may have a message or a frame to send, one bit each.
     ready: Vec<u64>,
     waiting: u64,
     made: u64,
     consumed: u64,
-    /// Later than the number of any channel that is no more.
+    /// Later than the number of any ended channel.
     next_channel: u32,
 }
 
 impl<A, T, R> Vnic<A, T, R> {
-    /// Whether one more frame may wait for a destination for which so many do.
+    /// Whether a destination with `outgoing` frames may have one more.
     #[inline(always)]
     fn takes(&self, outgoing: u32, waiting: u32) -> bool {
         outgoing < fair_share::limit(waiting, waiting.saturating_sub(self.outgoing)).min(waiting.div_ceil(4))
@@ -131,7 +133,7 @@ impl<A, T, R> Vnic<A, T, R> {
 }
 
 impl<A: Copy + Ord, T, R> Credits<A, T, R> {
-    /// Those of `vms` machines, of which none has sent anything.
+    /// The credits of `vms` machines, none of which has sent anything.
     pub fn new(config: CreditConfig, vms: usize) -> Credits<A, T, R> {
         let mut credits = Credits {
             config,
@@ -148,7 +150,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         credits
     }
 
-    /// One machine more.
+    /// Adds a machine.
     pub fn add(&mut self) -> Vm {
         self.vnics.push(Vnic {
             pairs: Vec::new(),
@@ -164,7 +166,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         self.vnics.len() - 1
     }
 
-    /// A machine is gone; another may have its slot.
+    /// Removes a machine; another may have its slot.
     pub fn clear(&mut self, vm: Vm) -> Cleared<A, T, R> {
         let vnic = &mut self.vnics[vm];
         let (mut unsent, mut last_words) = (Vec::new(), Vec::from(core::mem::take(&mut vnic.last_words)));
@@ -187,7 +189,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         Cleared { unsent, received, last_words }
     }
 
-    /// How they were set up.
+    /// The settings.
     pub fn config(&self) -> &CreditConfig {
         &self.config
     }
@@ -203,7 +205,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     pub fn messages(&self) -> (u64, u64) {
         (self.made, self.consumed)
     }
-    /// The most frames that a receive queue has held at a time, of all machines.
+    /// Largest number of frames in a receive queue so far, over all machines.
     pub fn received_max(&self) -> u32 {
         self.vnics.iter().map(|v| v.reception.queued_max()).max().unwrap_or(0)
     }
@@ -211,11 +213,11 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     pub fn reception(&self, vm: Vm) -> &Reception<A> {
         &self.vnics[vm].reception
     }
-    /// The machine whose turn weighs so much with a machine of this server.
+    /// Sets the weight of machine `source` in turns at a machine of this server.
     pub fn set_weight(&mut self, now: Instant, vm: Vm, source: A, weight: u32) {
         self.vnics[vm].reception.set_weight(now, source, weight);
     }
-    /// Whether no receive queue has ever been longer than it may be, and what is counted is what is there.
+    /// Whether no receive queue has ever exceeded its limit, and all counters match the queues.
     pub fn is_sound(&self) -> bool {
         let counts = |p: &Pair<A, T>| {
             p.transmission.waiting() as usize == p.frames.len() && p.frames.len() <= p.outgoing as usize
@@ -229,12 +231,12 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         let waiting: usize = self.vnics.iter().flat_map(|v| &v.pairs).map(|p| p.frames.len()).sum();
         waiting as u64 == self.waiting && self.vnics.iter().all(sound)
     }
-    /// Whether a machine may have something to say or to send.
+    /// Whether a machine may have a message or a frame to send.
     pub fn has_work(&self) -> bool {
         self.ready.iter().any(|&set| set != 0)
     }
-    /// The first machine from `from` on that may have something to say or to send; it has not any more, unless it is
-    /// [told so](Credits::wake).
+    /// The first machine from `from` on that may have a message or a frame to send. The machine is then cleared until it
+    /// is [woken](Credits::wake).
     pub fn next_ready(&mut self, from: Vm) -> Option<Vm> {
         for at in from / 64..self.ready.len() {
             let from_here = if at == from / 64 { u64::MAX << (from % 64) } else { u64::MAX };
@@ -247,33 +249,33 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         }
         None
     }
-    /// The machines among the first 64 that may have something to say or to send, one bit each.
+    /// The machines among the first 64 that may have a message or a frame to send, one bit each.
     #[inline(always)]
     pub fn ready(&self) -> u64 {
         self.ready.first().copied().unwrap_or(0)
     }
-    /// A machine has nothing to say or to send until it is [told so](Credits::wake).
+    /// Marks a machine as having no message and no frame to send until it is [woken](Credits::wake).
     pub fn sleep(&mut self, vm: Vm) {
         self.ready[vm / 64] &= !(1 << (vm % 64));
     }
-    /// A machine may have something to say or to send.
+    /// Marks a machine as possibly having a message or a frame to send.
     pub fn wake(&mut self, vm: Vm) {
         self.ready[vm / 64] |= 1 << (vm % 64);
     }
 
-    // Who sends.
+    // The sender.
 
-    /// Whether a machine may send one more frame, wherever to.
+    /// Whether a machine may send one more frame, to any destination.
     pub fn has_room(&self, vm: Vm) -> bool {
         self.vnics[vm].outgoing < self.config.waiting
     }
-    /// Whether one more for this destination.
+    /// Whether a machine may send one more frame to this destination.
     pub fn has_room_for(&self, vm: Vm, destination: A) -> bool {
         let vnic = &self.vnics[vm];
         let pair = vnic.by_destination.get(&destination).map(|&at| &vnic.pairs[at]);
         pair.is_none_or(|p| vnic.takes(p.outgoing, self.config.waiting))
     }
-    /// Whether it may not send one more to this destination: the socket waits until it may.
+    /// Whether a machine may not send one more frame to this destination; if so, the socket waits until it may.
     pub fn parks(&mut self, vm: Vm, destination: A, socket: u32) -> bool {
         let is_full = !self.has_room_for(vm, destination);
         if is_full {
@@ -305,7 +307,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
                 let at = match is_full.then(|| vnic.pairs.iter().position(Pair::is_idle)).flatten() {
                     Some(at) => {
                         let old = &vnic.pairs[at];
-                        // A number of which nobody has heard can be another's.
+                        // If no request was sent, no peer knows the channel's number, and another channel can use it.
                         if old.transmission.counters().requests > 0 {
                             self.next_channel = later(self.next_channel, old.transmission.channel());
                         }
@@ -313,7 +315,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
                         let old = core::mem::replace(&mut vnic.pairs[at], pair(self.next_channel));
                         let (channel, message) = old.transmission.close();
                         vnic.last_words.push_back((old.destination, channel, message));
-                        // Whoever is not told asks, in a while.
+                        // A peer that misses its message asks after a while.
                         if vnic.last_words.len() > config.destinations {
                             vnic.last_words.pop_front();
                         }
@@ -341,7 +343,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         }
     }
 
-    /// A frame comes from its machine: it waits for a credit.
+    /// Accepts a frame from its machine; the frame waits for a credit.
     pub fn enqueue(&mut self, vm: Vm, destination: A, frame: T) {
         let pair = self.pair(vm, destination);
         pair.transmission.on_arrival();
@@ -350,7 +352,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         self.activate(vm, destination);
     }
 
-    /// Nothing can be sent to this destination: what waits for it, and sockets that may go on.
+    /// Withdraws everything for an unreachable destination: the frames that wait for it, and the sockets that may go on.
     pub fn withdraw(&mut self, vm: Vm, destination: A) -> (Vec<T>, Vec<u32>) {
         let vnic = &mut self.vnics[vm];
         let Some(&at) = vnic.by_destination.get(&destination) else { return Default::default() };
@@ -363,13 +365,13 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         (pair.frames.drain(..).collect(), core::mem::take(&mut pair.parked))
     }
 
-    /// The first of the frames of a machine that wait for a credit of this destination.
+    /// The machine's first frame that waits for a credit of this destination.
     pub fn first_waiting(&self, vm: Vm, destination: A) -> Option<&T> {
         let vnic = &self.vnics[vm];
         vnic.pairs[*vnic.by_destination.get(&destination)?].frames.front()
     }
 
-    /// Destinations of a machine that have been asked so many times and more, and were not heard of: they may have gone.
+    /// Destinations of a machine that left at least `times` requests unanswered: they may be gone.
     pub fn silent(&self, vm: Vm, times: u32) -> impl Iterator<Item = A> {
         let vnic = &self.vnics[vm];
         let silent = move |&at: &usize| {
@@ -379,9 +381,9 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         vnic.active.iter().filter_map(silent)
     }
 
-    // What is said.
+    // Messages.
 
-    /// A message for a machine, from another.
+    /// Handles a message for a machine from another machine.
     pub fn on_message(&mut self, now: Instant, vm: Vm, from: A, channel: u32, message: &Message) -> Told {
         self.consumed += 1;
         match message {
@@ -393,7 +395,8 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
                 self.wake(vm);
                 if keeps { Told::Keeps } else { Told::Nothing }
             }
-            // Of a life before this one, whose end did not say so or was not heard: none of its credits will be spent.
+            // The channel is from before a restart of this server, and its end was never reported or the report was lost.
+            // None of its credits will be spent.
             Message::Probe
                 if is_before(channel, self.config.first_channel) && self.channel(vm, from) != Some(channel) =>
             {
@@ -401,7 +404,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
                 Told::Nothing
             }
             Message::Grant { .. } | Message::Probe | Message::Reset { .. } => {
-                // Nobody is asked who never sent there.
+                // A machine without a channel to `from` has nothing to tell it.
                 if !self.vnics[vm].by_destination.contains_key(&from) {
                     return Told::Nothing;
                 }
@@ -415,7 +418,8 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         }
     }
 
-    /// Frames for which credits of a channel that has ended were spent come back from below unsent, and wait for others.
+    /// Takes back unsent frames from the layer below. The credits spent on them were of a channel that has ended, so they
+    /// wait for others.
     pub fn restore(&mut self, vm: Vm, to: A, frames: Vec<T>) {
         let count = frames.len() as u32;
         if count > 0 {
@@ -424,9 +428,9 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         }
     }
 
-    /// The connection between a machine and another has ended: nothing that was sent by it, in either direction, is delivered any more, and
-    /// neither end's credits are worth anything to the next one. These frames come back from it unsent. `all` says that nothing goes between
-    /// them by another.
+    /// Handles the end of a connection between a machine and a peer. No frame sent on it in either direction is delivered
+    /// any more, and the credits of both ends are void on the next connection. `frames` come back from it unsent. `all`
+    /// says that no other connection carries frames between the two.
     pub fn on_disconnected(&mut self, now: Instant, vm: Vm, peer: A, frames: Vec<T>, all: bool) {
         let count = frames.len() as u32;
         if count > 0 || self.vnics[vm].by_destination.contains_key(&peer) {
@@ -447,24 +451,24 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         Some(vnic.pairs[*vnic.by_destination.get(&to)?].transmission.channel())
     }
 
-    /// Something about a channel that has ended is to be said.
+    /// Queues a message about a channel that has ended.
     fn say_last(&mut self, vm: Vm, said: (A, u32, Message)) {
         let last_words = &mut self.vnics[vm].last_words;
         last_words.push_back(said);
-        // Whoever is not told finds out, in a while.
+        // A peer that misses its message finds out after a while.
         if last_words.len() > LAST_WORDS {
             last_words.pop_front();
         }
         self.wake(vm);
     }
 
-    /// Nothing comes from a machine by any connection that there was: what is kept for it is free.
+    /// Frees the room kept for a machine from which no earlier connection will deliver frames.
     pub fn expect_nothing(&mut self, now: Instant, vm: Vm, from: A) {
         self.vnics[vm].reception.on_disconnected(now, from);
         self.wake(vm);
     }
 
-    /// Frames that have been sent are in front of those that wait.
+    /// Puts frames that had left in front of those that wait.
     fn put_back(&mut self, vm: Vm, to: A, frames: Vec<T>) -> &mut Transmission {
         let count = frames.len() as u32;
         self.waiting += u64::from(count);
@@ -475,7 +479,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         &mut pair.transmission
     }
 
-    /// The next thing that a machine's hypervisor says.
+    /// The next message of a machine's hypervisor.
     pub fn poll_message(&mut self, now: Instant, vm: Vm) -> Option<(A, u32, Message)> {
         let vnic = &mut self.vnics[vm];
         let said = vnic.last_words.pop_front().or_else(|| vnic.reception.poll_message()).or_else(|| {
@@ -488,8 +492,8 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         said
     }
 
-    /// The next frame of a machine for which there is a credit and that `may` be sent, its destinations in turn. With it, sockets
-    /// that may go on.
+    /// The machine's next frame that has a credit and `may` be sent; its destinations take turns. Also returns the
+    /// sockets that may go on.
     pub fn poll_frame(&mut self, vm: Vm, mut may: impl FnMut(&T) -> bool) -> Option<(T, Vec<u32>)> {
         let vnic = &mut self.vnics[vm];
         for _ in 0..vnic.active.len() {
@@ -518,12 +522,12 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         None
     }
 
-    // Who receives.
+    // The receiver.
 
-    /// A frame for a machine came with the credit it was sent for, and waits in its receive queue.
+    /// Accepts a frame that arrived with its credit; it waits in its machine's receive queue.
     ///
     /// # Errors
-    /// The frame, when there was no credit for it.
+    /// The frame, when it has no credit.
     pub fn receive(&mut self, now: Instant, vm: Vm, from: A, frame: R) -> Result<(), R> {
         let vnic = &mut self.vnics[vm];
         if vnic.reception.on_frame(now, from).is_err() {
@@ -537,15 +541,16 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     pub fn has_received(&self, vm: Vm) -> bool {
         !self.vnics[vm].rx.is_empty()
     }
-    /// The next frame that a machine takes.
+    /// The next frame for a machine to take.
     pub fn first(&self, vm: Vm) -> Option<&R> {
         self.vnics[vm].rx.front()
     }
-    /// It is taken out of the queue, and counts as being there until it has [departed](Credits::on_departure).
+    /// Takes a machine's next frame out of the queue. The frame counts as queued until it has
+    /// [departed](Credits::on_departure).
     pub fn take(&mut self, vm: Vm) -> Option<R> {
         self.vnics[vm].rx.pop_front()
     }
-    /// A machine has taken a frame: there is room for another.
+    /// Notes that a machine has taken a frame: there is room for another.
     pub fn on_departure(&mut self, now: Instant, vm: Vm) {
         self.vnics[vm].reception.on_departure(now);
         self.wake(vm);
@@ -553,7 +558,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
 
     // Time.
 
-    /// When a machine has to be looked at again, if that is earlier than what was asked for.
+    /// A machine's next deadline, if it is earlier than the one last returned.
     pub fn arm(&mut self, vm: Vm) -> Option<Instant> {
         let vnic = &mut self.vnics[vm];
         let pairs = vnic.active.iter().filter_map(|&at| vnic.pairs[at].transmission.poll_timeout());
@@ -563,11 +568,11 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
             at
         })
     }
-    /// When a machine has to be looked at, as far as is known outside.
+    /// A machine's deadline, as far as it is known to the caller.
     pub fn armed_at(&self, vm: Vm) -> Instant {
         self.vnics[vm].armed_at
     }
-    /// The time that [`Credits::arm`] gave has come.
+    /// Handles the deadline returned by [`Credits::arm`].
     pub fn handle_timeout(&mut self, now: Instant, vm: Vm) {
         self.vnics[vm].armed_at = Instant::MAX;
         self.vnics[vm].reception.handle_timeout(now);
@@ -575,7 +580,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     }
 }
 
-/// A channel's number after another's and not before one that is free.
+/// The channel number after `ended`, but not before `free`.
 fn later(free: u32, ended: u32) -> u32 {
     let next = ended.wrapping_add(1);
     if is_before(free, next) { next } else { free }

@@ -1,5 +1,5 @@
-//! Servers whose messages are lost, doubled and late and whose frames are lost, by seed: no queue is ever too long, no frame waits for
-//! ever, no socket either.
+//! Servers with lost, doubled and late messages and lost frames, drawn by seed: no queue is ever too long, and no frame
+//! or socket waits for ever.
 
 use super::{Cleared, CreditConfig, Told};
 use crate::channels::{Channels, Sending};
@@ -37,7 +37,7 @@ const CONFIG: CreditConfig = CreditConfig {
     priority: 0,
 };
 
-/// What is on its way to a machine.
+/// A message or frame on its way to a machine.
 #[derive(Clone, Copy)]
 enum Passing {
     Said(u32, Message),
@@ -49,10 +49,10 @@ struct World {
     rng: Rng,
     servers: Vec<Credits>,
     pool: Pool<Packet>,
-    /// By when they are there; a number keeps apart what is there at once.
+    /// Messages and frames in flight, by arrival time; a number separates simultaneous ones.
     flying: BTreeMap<(Instant, u64), (Address, Address, Passing)>,
     number: u64,
-    /// Of a hundred.
+    /// Percentage of faults.
     faults: u64,
     sent: u64,
     received: u64,
@@ -85,14 +85,14 @@ impl World {
     }
 
     fn fly(&mut self, from: Address, to: Address, what: Passing) {
-        // Some are overtaken by many.
+        // Some messages and frames are overtaken by many others.
         let late = if self.is_hit() { 3_000 } else { 30 };
         let at = self.now.saturating_add(Duration::from_us(5 + self.rng.below(late)));
         self.number += 1;
         self.flying.insert((at, self.number), (from, to, what));
     }
 
-    /// A socket of a machine has a frame for another, if there is room.
+    /// Offers a frame from a socket of a machine to another machine, if there is room.
     fn offer(&mut self, vm: Address, to: Address) {
         let credits = &mut self.servers[vm.host() as usize];
         let at = usize::from(vm.vm());
@@ -166,7 +166,7 @@ impl World {
         self.servers[host].arm(vm);
     }
 
-    /// A frame for which there is a credit, and where it goes: the destination that has one less.
+    /// Takes a frame with a credit. Returns its destination as well: one frame less waits for this destination.
     fn take(&mut self, me: Address) -> Option<(Handle, Address, u32)> {
         let credits = &mut self.servers[me.host() as usize];
         let vm = usize::from(me.vm());
@@ -194,7 +194,7 @@ fn campaign(seed: u64, faults: u64) -> World {
         w.step();
         assert_eq!(w.sent, w.received + w.lost + w.inside(), "seed {seed}");
     }
-    // Nobody sends any more: what waits is sent, however many messages that takes.
+    // All senders have stopped: the waiting frames are sent, after any number of messages.
     for _ in 0..500_000 {
         if w.inside() == 0 {
             break;
@@ -229,13 +229,13 @@ fn lost_doubled_and_late_messages_and_lost_frames_stop_nobody() {
 fn a_full_destination_parks_its_own_sockets_alone() {
     let mut w = World::new(1, 0);
     let [me, slow, other] = [(0, 0), (1, 0), (2, 0)].map(|(host, vm)| Address::new(host, vm));
-    // Nothing is brought anywhere: all wait for credits.
+    // No message is delivered: all frames wait for credits.
     (0..20).for_each(|_| w.offer(me, slow));
     let most = u64::from(CONFIG.waiting) / 4;
     assert_eq!((w.sent, w.parked), (most, 16));
     (0..2).for_each(|_| w.offer(me, other));
     assert_eq!(w.sent, most + 2, "the other destination has room");
-    // With the first credit all that waited may look again.
+    // With the first credit, all waiting sockets may try again.
     w.servers[1].on_message(w.now, 0, me, 1, &Message::Request { wanted: 3, spent: 1, granted: 1, returned: 0 });
     let (to, channel, grant) = w.servers[1].poll_message(w.now, 0).expect("a grant");
     assert_eq!(to, me);
@@ -245,7 +245,7 @@ fn a_full_destination_parks_its_own_sockets_alone() {
     assert!(w.servers[0].poll_frame(0, |_| true).is_none(), "two credits, two frames");
 }
 
-/// One after the other stops: the last of nine still has room of its own, whatever those before it have.
+/// Destinations stop one after the other: the last of nine still has room of its own, whatever the earlier ones hold.
 #[test]
 fn destinations_that_take_nothing_leave_room_for_the_next() {
     let mut w = World::new(1, 0);
@@ -261,7 +261,7 @@ fn destinations_that_take_nothing_leave_room_for_the_next() {
     assert!(!w.servers[0].has_room(0) && w.servers[0].is_sound());
 }
 
-/// With as many slots as machines usually have, and nobody that gives any back.
+/// A machine with the usual number of slots, and destinations that give none back.
 #[test]
 fn a_hundred_that_stop_for_good_leave_room_for_the_next() {
     let mut credits = super::Credits::<Address, u32, ()>::new(CreditConfig { waiting: 1024, ..CONFIG }, 1);
@@ -279,7 +279,7 @@ fn a_hundred_that_stop_for_good_leave_room_for_the_next() {
 fn a_forgotten_destination_is_told_and_a_later_channel_begins() {
     let mut w = World::new(1, 0);
     let credits = &mut w.servers[0];
-    // One frame to each of as many as are remembered, granted and sent.
+    // One frame is granted and sent to each of as many destinations as are remembered.
     for k in 0..CONFIG.destinations as u32 + 1 {
         let to = Address::new(100 + k, 0);
         credits.on_launch(0, to);
@@ -299,7 +299,7 @@ fn a_forgotten_destination_is_told_and_a_later_channel_begins() {
         assert!(credits.poll_frame(0, |_| true).is_some() && credits.poll_frame(0, |_| true).is_none());
     }
     assert!(credits.is_sound());
-    // What waits cannot be forgotten: it is remembered beyond the limit.
+    // A destination with waiting frames cannot be forgotten: it is remembered beyond the limit.
     for k in 0..CONFIG.waiting - 1 {
         let to = Address::new(200 + k, 0);
         credits.on_launch(0, to);
@@ -321,7 +321,7 @@ fn who_is_gone_leaves_nothing_and_who_comes_begins_anew() {
     assert_eq!((unsent.len(), received.len(), credits.queued()), (1, 1, 0));
     unsent.into_iter().chain(received).for_each(|at| w.pool.release(at));
     assert!(credits.is_sound() && credits.poll_message(w.now, 0).is_none());
-    // Its old credit is no more.
+    // The old credit is void.
     let frame = w.pool.insert(&Packet::default());
     assert_eq!(credits.receive(w.now, 0, from, frame), Err(frame));
     credits.on_launch(0, to);
@@ -329,7 +329,7 @@ fn who_is_gone_leaves_nothing_and_who_comes_begins_anew() {
     assert!(matches!(credits.poll_message(w.now, 0), Some((_, 2, Message::Request { .. }))));
 }
 
-/// Neither who waits for credits of one who is gone, nor who waits for those that it had, waits for a time to run out.
+/// A machine that waits for credits of a dead machine, or for credits held by it, need not wait for a timeout.
 #[test]
 fn last_words_free_what_the_dead_had_and_what_was_asked_of_them() {
     let mut w = World::new(1, 0);
@@ -339,7 +339,7 @@ fn last_words_free_what_the_dead_had_and_what_was_asked_of_them() {
         assert_eq!((to.host() as usize, to.vm()), (host, 0));
         w.servers[host].on_message(w.now, 0, from, channel, &message);
     };
-    // It has credits for all of a queue, and is asked for one itself.
+    // The dead machine has credits for a full queue, and a request for a credit was sent to it.
     (0..CONFIG.waiting / 4).for_each(|_| w.offer(dead, other));
     let said = w.servers[0].poll_message(w.now, 0).unwrap();
     bring(&mut w, 1, dead, said);
@@ -355,7 +355,7 @@ fn last_words_free_what_the_dead_had_and_what_was_asked_of_them() {
         bring(&mut w, said.0.host() as usize, dead, said);
     }
     assert_eq!((w.servers[1].reception(0).promised(), w.servers[1].reception(0).free()), (0, QUEUE));
-    // The other one asks anew, wherever that is now.
+    // The third machine sends its request anew, wherever the destination is now.
     let (to, channel, message) = w.servers[2].poll_message(w.now, 0).unwrap();
     assert_eq!((to, channel), (dead, 2));
     assert!(matches!(message, Message::Request { wanted: 3, spent: 2, .. }), "{message:?}");
@@ -431,7 +431,7 @@ impl End {
         }
     }
 
-    /// Frames with credits go into the channel while it has room.
+    /// Moves frames with credits into the channel while it has room.
     fn spend(&mut self, now: Instant, random: u64) {
         while self.channels.has_room(now, 0)
             && let Some((frame, _)) = self.credits.poll_frame(0, |_| true)
@@ -448,7 +448,7 @@ impl End {
     }
 }
 
-/// Says what there is to be said about credits, to and fro.
+/// Exchanges all pending credit messages in both directions.
 fn agree(now: Instant, a: &mut End, b: &mut End) {
     loop {
         let said = [a.credits.poll_message(now, 0), b.credits.poll_message(now, 0)];
@@ -461,7 +461,7 @@ fn agree(now: Instant, a: &mut End, b: &mut End) {
     }
 }
 
-/// Everything that can come does; `life` makes the numbers of connections.
+/// Delivers everything that is pending; `life` makes the numbers of connections.
 fn settle(now: Instant, a: &mut End, b: &mut End, life: u64) {
     for _ in 0..100 {
         agree(now, a, b);
@@ -473,8 +473,9 @@ fn settle(now: Instant, a: &mut End, b: &mut End, life: u64) {
     }
 }
 
-/// As the fault campaign found it (seed 569 of the uplinks): frames that had left for a server with its credits, and had not been sent when
-/// it started again, came with the credits of others, so that long after it one of these had none.
+/// Found by the fault campaign (seed 569 of the uplinks): frames had left for a server with its credits, and had not been
+/// sent when the server restarted. They arrived with credits of other frames, so that much later one of these frames had
+/// no credit.
 #[test]
 fn what_was_not_sent_before_a_receiver_starts_again_waits_for_its_new_credits() {
     for connected in [false, true] {
@@ -484,7 +485,7 @@ fn what_was_not_sent_before_a_receiver_starts_again_waits_for_its_new_credits() 
         a.offer(0..first);
         settle(now, &mut a, &mut b, 0);
         assert_eq!((b.received.len() as u64, b.without_credit), (first, 0));
-        // Its credits are spent, and what they were spent on has not left.
+        // The credits are spent, and the frames for which they were spent have not left.
         a.offer(first..first + 20);
         agree(now, &mut a, &mut b);
         a.spend(now, 0);
@@ -493,7 +494,8 @@ fn what_was_not_sent_before_a_receiver_starts_again_waits_for_its_new_credits() 
         b = End::new(70);
         a.offer(first + 20..first + 40);
         settle(now, &mut a, &mut b, 1);
-        // What the channel had sent may have arrived; what it had not has, and everything behind it.
+        // Frames that the channel had sent may have arrived. Frames that it had not sent have arrived, and all later
+        // ones.
         let lost = 40 - b.received.len() as u64;
         let all: Vec<u64> = (first + lost..first + 40).collect();
         assert_eq!((&b.received, b.without_credit), (&all, 0), "connected: {connected}");
@@ -503,7 +505,8 @@ fn what_was_not_sent_before_a_receiver_starts_again_waits_for_its_new_credits() 
     }
 }
 
-/// The other way round: what the sender had been promised is free when its first word comes, and one round trip of the channel.
+/// The opposite direction: the room promised to the sender is free after its first message and one round trip of the
+/// channel.
 #[test]
 fn a_sender_that_starts_again_finds_the_whole_queue() {
     let now = Instant::ZERO;
@@ -526,8 +529,8 @@ fn a_sender_that_starts_again_finds_the_whole_queue() {
     assert!(b.credits.reception(0).counters().lost > 0 && b.credits.is_sound());
 }
 
-/// One that starts again and has nothing to send, whose last life had credits of which no frame has come and could not say that it ended: asked where it
-/// is, it says so, and nothing is kept for it until time runs out.
+/// A machine restarts and has nothing to send. In its last life it had credits for which no frame arrived, and could not
+/// report its end. On a probe it reports the end, and the receiver keeps no room for it until a timeout.
 #[test]
 fn who_is_asked_about_a_life_before_says_that_it_is_over() {
     let now = Instant::ZERO;
@@ -537,7 +540,7 @@ fn who_is_asked_about_a_life_before_says_that_it_is_over() {
     let had = b.credits.reception(0).promised();
     assert!(had > 0);
     a = End::new(3);
-    // Its last life is asked again when it has said nothing for a while, and long before its credits are taken back.
+    // The last life is probed again after a period of silence, and long before its credits are taken back.
     let mut later = now;
     while b.credits.reception(0).promised() > 0 {
         let _ = b.credits.arm(0);
@@ -549,7 +552,7 @@ fn who_is_asked_about_a_life_before_says_that_it_is_over() {
     assert!(later >= now + CONFIG.reception.probe_after);
     let counters = b.credits.reception(0).counters();
     assert_eq!((counters.returned, counters.revoked, counters.lost), (u64::from(had), 0, 0));
-    // A question about this life is not answered so, and one that is late changes nothing.
+    // A probe of this life gets a different answer, and a late probe changes nothing.
     a.offer(0..1);
     agree(later, &mut a, &mut b);
     let own = a.credits.vnics[0].pairs[0].transmission.channel();

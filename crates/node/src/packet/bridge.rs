@@ -1,16 +1,16 @@
-//! zBridge's header on a simulated packet, in the fields that are left over; and its frames that carry no other.
+//! zBridge's header on a simulated packet, in the fields that are free; and zBridge's frames without a payload frame.
 //!
-//! A packet that is carried keeps one SACK block of up to three: what is between two servers then loses nothing, and a receiver's first
-//! block is the one that counts (RFC 2018, 4).
+//! A carried packet keeps one SACK block of up to three. The network between two servers then loses nothing, and a
+//! receiver's first block is the one that counts (RFC 2018, 4).
 
 use super::{ACK_REQUEST, Address, BRIDGED, Framing, Kind, Packet, SACK_COUNT};
 use alloc::vec::Vec;
 use sluicenet_proto::frame::Priority;
 use sluicenet_wire::zbridge::{GROWTH, Header, Kind as Says, OVERHEAD, Ranges};
 
-/// Ranges that one packet here has room for; a header of more takes several.
+/// Ranges that fit in one packet; a header with more ranges takes several packets.
 const RANGES: usize = 3;
-/// What the second word of `extra` has of the first SACK block, and of the options of a SYN.
+/// Bits of the second word of `extra` that hold part of the first SACK block, or of a SYN's options.
 const OWN: u32 = 0x3ff;
 
 const ASK: u8 = 0;
@@ -36,7 +36,7 @@ impl Packet {
         (self.extra[2], self.extra[3]) = (header.sequence, header.acknowledgement);
     }
 
-    /// The header of a packet that is carried.
+    /// The zBridge header of a carried packet.
     pub fn bridged(&self) -> Option<Header> {
         (self.more & BRIDGED != 0 && self.kind != Kind::Bridge).then(|| Header {
             kind: Says::Data { ack_request: self.more & ACK_REQUEST != 0 },
@@ -46,7 +46,7 @@ impl Packet {
         })
     }
 
-    /// Takes the header off; that of a packet without one is of no connection.
+    /// Takes the header off. For a packet without one, returns a header of no connection.
     pub fn unbridge(&mut self) -> Header {
         let kind = Says::Data { ack_request: false };
         let Some(header) = self.bridged() else {
@@ -59,7 +59,7 @@ impl Packet {
         header
     }
 
-    /// The frames that say what a header says that carries nothing: one, or several where it names many ranges.
+    /// The frames for a header without a payload frame: one, or several if the header names many ranges.
     pub fn bridge_frames(
         src: Address,
         dst: Address,
@@ -104,7 +104,7 @@ impl Packet {
         })
     }
 
-    /// What such a frame says.
+    /// The header in such a frame.
     pub fn bridge_header(&self) -> Header {
         let kind = match self.flags {
             ASK => Says::Ask,

@@ -1,4 +1,4 @@
-//! What goes into a packet comes out of it.
+//! A packet returns the values that were put into it.
 
 use super::*;
 use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;

@@ -1,4 +1,4 @@
-//! What stands on a simulated packet of TCPlight, of zCredit, and in a tunnel of TCP.
+//! Simulated packets of TCPlight and zCredit, and frames in a TCP tunnel.
 
 use super::{Address, FlowKey, Framing, IP_LIGHT_BYTES, Kind, Packet, TUNNELLED_SHIFT};
 use sluicenet_proto::frame::Priority;
@@ -29,7 +29,7 @@ impl Packet {
         }
     }
 
-    /// The segment of TCPlight that it carries.
+    /// The TCPlight segment in the packet.
     #[inline(always)]
     pub fn light_segment(&self) -> tcplight::Segment {
         tcplight::Segment {
@@ -72,7 +72,7 @@ impl Packet {
         }
     }
 
-    /// What a message of zCredit says, and of which channel.
+    /// The channel of a zCredit message, and the message.
     pub fn credit_message(&self) -> (u32, Message) {
         let [a, b, c, d] = [self.ack, self.ts[0], self.ts[1], self.extra[0]];
         let message = match self.flags {
@@ -96,7 +96,7 @@ impl Packet {
         Packet { kind: Kind::Tunnelled, serial: number, more: self.more | kind << TUNNELLED_SHIFT, ..*self }
     }
 
-    /// The frame that travelled so, and its number.
+    /// The frame as it was before [`Packet::tunnelled`], and its number.
     pub fn untunnelled(&self) -> (Packet, u16) {
         let kind = [Kind::Tcp, Kind::Udp, Kind::Light, Kind::Credit][(self.more >> TUNNELLED_SHIFT & 3) as usize];
         let more = self.more & ((1 << TUNNELLED_SHIFT) - 1);

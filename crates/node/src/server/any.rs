@@ -1,4 +1,4 @@
-//! The chains that are compiled, and the choice among them when the world is built.
+//! The compiled chains, and the choice among them when the world is built.
 
 use super::app::App;
 use super::chain::{Anyone, Bare, Partitioned, Virtualised};
@@ -21,7 +21,7 @@ use sluicenet_proto::transport::zbridge::ChannelConfig;
 /// The chain of boxed stages.
 type Rare = Virtualised<Box<dyn Stage>, Box<dyn Stage>, Partitioned>;
 
-/// Settings of a stage, if they are of this type.
+/// The settings of a stage as type `T`, if they have this type.
 fn is<T: StageConfig>(config: &Arc<dyn StageConfig>) -> Option<&T> {
     (&**config as &dyn Any).downcast_ref()
 }
@@ -39,8 +39,8 @@ pub enum AnyServer<A> {
     Rare(Box<Server<A, Rare>>),
 }
 
-/// Evaluates an expression with the server inside an [`AnyServer`](crate::server::AnyServer): one dispatch, behind which everything is
-/// compiled for the server's chain.
+/// Evaluates an expression with the server inside an [`AnyServer`](crate::server::AnyServer): one dispatch. The code
+/// behind it is compiled for the server's chain.
 #[macro_export]
 macro_rules! with_server {
     ($any:expr, $server:ident => $then:expr) => {
@@ -89,33 +89,34 @@ impl<A: App> AnyServer<A> {
         }
     }
 
-    /// Its guests and its adapter.
+    /// The server's guests and its adapter.
     #[inline(always)]
     pub fn host(&self) -> &Host {
         with_server!(self, s => s.host())
     }
-    /// The same, to collect records.
+    /// The server's guests and its adapter, to collect records.
     #[inline(always)]
     pub fn host_mut(&mut self) -> &mut Host {
         with_server!(self, s => s.host_mut())
     }
-    /// Its applications, to look at.
+    /// The server's applications, read-only.
     pub fn app(&self) -> &A {
         with_server!(self, s => s.app())
     }
-    /// Its applications.
+    /// The server's applications.
     pub fn app_mut(&mut self) -> &mut A {
         with_server!(self, s => s.app_mut())
     }
-    /// The accounts of its stages.
+    /// The accounts of the server's stages.
     pub fn report(&self) -> Report {
         with_server!(self, s => s.report())
     }
-    /// What went in and out.
+    /// The ledger of the server's packets.
     pub fn ledger(&self) -> ServerLedger {
         with_server!(self, s => s.ledger())
     }
-    /// Plans the window that ends at `end`, for a world that fetches memory ahead; `arrival` is the first frame that arrives.
+    /// Plans the window that ends at `end`, for a world that prefetches memory; `arrival` is the first frame that
+    /// arrives.
     #[inline(always)]
     pub fn plan(&self, end: Instant, arrival: Handle) -> Plan {
         let arrival = if matches!(self, AnyServer::Bare(_)) { arrival } else { Handle::NONE };

@@ -1,4 +1,4 @@
-//! What applications do and hear.
+//! The operations of applications and the events they receive.
 
 use crate::guest::{FlowLabel, SocketId};
 use crate::packet::{Address, FlowKey};
@@ -7,76 +7,77 @@ use sluicenet_proto::frame::{HostId, Priority};
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::units::Rate;
 
-/// How a connection comes to be.
+/// The way in which a connection is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// It was open before the clock started.
+    /// The connection was open before the clock started.
     Established,
-    /// By a handshake.
+    /// The connection opens by a handshake.
     Handshake,
-    /// Of TCPlight, it was open before the clock started.
+    /// A TCPlight connection that was open before the clock started.
     LightEstablished,
-    /// Of TCPlight, by a handshake.
+    /// A TCPlight connection that opens by a handshake.
     LightHandshake,
-    /// There is none: datagrams, at this rate of payload or as fast as they leave.
+    /// No connection: datagrams, at this rate of payload or as fast as they leave.
     Datagrams(Option<Rate>),
 }
 
-/// What an application hears of.
+/// An event for an application.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     /// A message has arrived in full.
     Message {
         /// On this socket.
         socket: SocketId,
-        /// What its sender called it.
+        /// The sender's tag.
         tag: u64,
-        /// Its length.
+        /// The message's length.
         bytes: u64,
     },
-    /// A message this server sent has arrived in full; known one lookahead later, as fast as metadata can travel.
+    /// A message of this server has arrived in full; known one lookahead later, as fast as metadata can travel.
     Delivered {
-        /// What this server called it.
+        /// This server's tag.
         tag: u64,
         /// On this socket.
         socket: SocketId,
     },
-    /// Another application says something.
+    /// A message from another application.
     Told {
-        /// To this VM.
+        /// The receiving VM.
         to: Address,
-        /// Who says it.
+        /// The sending VM.
         from: Address,
-        /// What.
+        /// The words of the message.
         words: [u64; 3],
     },
-    /// A time asked for has come.
+    /// A requested time has come.
     Wake {
-        /// What was asked.
+        /// The token of the request.
         token: u64,
     },
 }
 
-/// What an application can do at its server, in whichever world it runs.
+/// An application's operations at its server, in either world.
 pub trait Io {
-    /// Opens a connection, or finds it open already; of the priority of the second vNICs, between these.
+    /// Opens a connection, or finds it already open. Between second vNICs it has their priority.
     fn open(&mut self, now: Instant, flow: FlowKey, priority: Priority, how: Open) -> SocketId;
-    /// Writes a message of `bytes` to a socket; the receiving application hears of it by `tag` when all has arrived.
+    /// Writes a message of `bytes` to a socket. The receiving application gets an event with `tag` when all bytes have
+    /// arrived.
     /// Returns the flow's number in the records.
     fn send(&mut self, now: Instant, socket: SocketId, bytes: u64, tag: u64, label: FlowLabel) -> u64;
     /// Closes a connection when everything written has been confirmed.
     fn close(&mut self, now: Instant, socket: SocketId);
-    /// Says something to the applications of another VM; it arrives one lookahead later. `words[2]` below 2^50.
+    /// Sends words to the applications of another VM; they arrive one lookahead later. `words[2]` must be below 2^50.
     fn tell(&mut self, now: Instant, from: Address, to: Address, words: [u64; 3]);
-    /// Asks for [`Event::Wake`] at `at`.
+    /// Requests [`Event::Wake`] at `at`.
     fn wake_at(&mut self, at: Instant, token: u64);
 }
 
 /// The applications of one server.
 pub trait App: Send {
-    /// Something happened; answers go through `io`.
+    /// Handles an event; answers go through `io`.
     fn handle(&mut self, now: Instant, io: &mut dyn Io, event: Event);
-    /// Whether the application has seen query `query` end, for records; called when rows are collected.
+    /// Takes the records of the queries that the application has seen end; called when rows are collected.
     fn take_queries(&mut self) -> Vec<QueryRecord> {
         Vec::new()
     }
@@ -85,14 +86,14 @@ pub trait App: Send {
 /// A query that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryRecord {
-    /// Its number.
+    /// The query's number.
     pub id: u64,
-    /// The server that answered it.
+    /// The server that answered the query.
     pub aggregator: HostId,
-    /// When it came in.
+    /// Time at which the query came in.
     pub start: Instant,
-    /// When it was answered.
+    /// Time at which the query was answered.
     pub end: Instant,
-    /// Whether it is left out of statistics.
+    /// Whether the query is left out of statistics.
     pub warmup: bool,
 }

@@ -10,29 +10,29 @@ use sluicenet_proto::overlay::policy::Policy;
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::Duration;
 
-/// What a sender does when the adapter's buffer is full.
+/// A sender's behaviour when the adapter's buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It waits: the adapter stops its host.
+    /// The sender waits: the adapter stops its host.
     Stop,
-    /// It sends all the same and the adapter drops, as a device queue without backpressure does.
+    /// The sender sends all the same and the adapter drops the frame, as a device queue without backpressure does.
     Drop,
 }
 
-/// A second vNIC of every machine, over a lossy stack beside the first one's (Crisan 2014, Table 5.2): it has an address, ports and queues
-/// of its own, and is all that hosts outside of the virtual network can reach.
+/// A second vNIC of every machine, over a lossy stack beside the first one's (Crisan 2014, Table 5.2). It has an address,
+/// ports and queues of its own. Hosts outside of the virtual network can reach only second vNICs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossyVnics {
     /// The priority of its frames.
     pub priority: Priority,
-    /// Machines of a server: their first vNICs have the numbers below, their second ones those from here on.
+    /// Machines of a server. First vNICs have the numbers below this one, second vNICs the numbers from this one on.
     pub machines: u8,
     /// The first host outside, which has one vNIC.
     pub outside: HostId,
 }
 
 impl LossyVnics {
-    /// The second vNIC of a machine, whichever of its two this is; of a host outside its only one.
+    /// The second vNIC of the machine that has the vNIC `a`; for a host outside, its only vNIC.
     pub fn second(&self, a: Address) -> Address {
         if a.host() >= self.outside || a.vm() >= self.machines {
             return a;
@@ -40,23 +40,23 @@ impl LossyVnics {
         Address::new(a.host(), a.vm() + self.machines)
     }
 
-    /// A machine by its first vNIC, whichever of its two this is.
+    /// The first vNIC of the machine that has the vNIC `a`.
     pub fn machine(&self, a: Address) -> Address {
         let is_second = a.host() < self.outside && (self.machines..2 * self.machines).contains(&a.vm());
         if is_second { Address::new(a.host(), a.vm() - self.machines) } else { a }
     }
 
-    /// Whether an address is one that the lossy stack serves.
+    /// Whether the lossy stack serves an address.
     #[inline]
     pub fn serves(&self, a: Address) -> bool {
         a.host() >= self.outside || a.vm() >= self.machines
     }
 }
 
-/// Who may talk to whom; machines are named by their first vNICs.
+/// Access between machines, which are named by their first vNICs.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// What holds between machines.
+    /// Policy between machines.
     pub policy: Policy<Address>,
     /// The first host outside.
     pub outside: HostId,
@@ -71,7 +71,7 @@ pub struct VirtualConfig {
     pub lossless: bool,
     /// Speed of a VM's port: picoseconds a byte, in units of 2^-16 ps.
     pub vm_ps_per_byte_q16: u64,
-    /// VMs that receive more slowly than that, and how fast, in the same unit.
+    /// VMs that receive more slowly, and their speeds, in the same unit.
     pub slow: Vec<(u8, u64)>,
     /// Bytes of the outer header of a packet between servers; 0 without one.
     pub encapsulation: u16,
@@ -93,7 +93,7 @@ impl VirtualConfig {
 /// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// What stands around a packet on the wire.
+    /// The framing of a packet on the wire.
     pub framing: Framing,
     /// Largest IP packet of a guest.
     pub mtu: u16,
@@ -103,25 +103,25 @@ pub struct ServerConfig {
     pub tcp_tx_delay: Duration,
     /// Time from the guest's network port to a TCP socket.
     pub tcp_rx_delay: Duration,
-    /// The same for UDP.
+    /// Time from a UDP socket to the guest's network port.
     pub udp_tx_delay: Duration,
-    /// The same for UDP.
+    /// Time from the guest's network port to a UDP socket.
     pub udp_rx_delay: Duration,
-    /// Send buffer of a UDP socket in bytes: how much may be on its way to the guest's network port.
+    /// Send buffer of a UDP socket in bytes: the most that may be on the way to the guest's network port.
     pub udp_buffer: u32,
-    /// Receive buffer of a TCPlight socket in bytes: how far a sender may be ahead of what was read.
+    /// Receive buffer of a TCPlight socket in bytes: the most that a sender may be ahead of the reader.
     pub light_buffer: u32,
     /// Time from a TCPlight socket to the guest's network port.
     pub light_tx_delay: Duration,
-    /// The same, the other way.
+    /// Time from the guest's network port to a TCPlight socket.
     pub light_rx_delay: Duration,
-    /// What a sender does when the adapter is full.
+    /// A sender's behaviour when the adapter is full.
     pub when_full: WhenFull,
     /// The virtual network, if there is one.
     pub virtual_network: Option<VirtualConfig>,
     /// The second vNICs of machines, where they have any.
     pub lossy_vnics: Option<LossyVnics>,
-    /// Who may talk to whom, where not all may.
+    /// Access between machines, where it is restricted.
     pub access: Option<Arc<Access>>,
     /// The adapter.
     pub adapter: Arc<AdapterConfig>,

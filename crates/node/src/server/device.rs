@@ -40,29 +40,29 @@ impl<A: App, C: Chain> Server<A, C> {
         Server { host, chain, app }
     }
 
-    /// Its guests and its adapter.
+    /// The server's guests and its adapter.
     pub fn host(&self) -> &Host {
         &self.host
     }
-    /// The same, to collect records.
+    /// The server's guests and its adapter, to collect records.
     pub fn host_mut(&mut self) -> &mut Host {
         &mut self.host
     }
-    /// Its applications, to look at.
+    /// The server's applications, read-only.
     pub fn app(&self) -> &A {
         &self.app
     }
-    /// Its applications.
+    /// The server's applications.
     pub fn app_mut(&mut self) -> &mut A {
         &mut self.app
     }
-    /// The accounts of its stages.
+    /// The accounts of the server's stages.
     pub fn report(&self) -> Report {
         let mut report = Report::default();
         self.chain.report(&mut report);
         report
     }
-    /// What went in and out.
+    /// The ledger of the server's packets.
     pub fn ledger(&self) -> ServerLedger {
         self.host.ledger(&self.report())
     }
@@ -72,7 +72,7 @@ impl<A: App, C: Chain> Server<A, C> {
         self.host.wake_at(Instant::ZERO, token);
     }
 
-    /// Message metadata from another server: to its sockets and applications, or to a stage.
+    /// Receives message metadata from another server: for sockets and applications here, or for a stage.
     pub fn receive_metadata(&mut self, now: Instant, packet: &Packet, pool: &mut Pool<Packet>, woke: &mut PortSet) {
         if packet.kind() == Kind::Metadata {
             self.host.receive_metadata(now, packet);
@@ -82,7 +82,7 @@ impl<A: App, C: Chain> Server<A, C> {
         self.finish(now, pool, woke);
     }
 
-    /// The adapter has put frames in order.
+    /// Handles frames that the adapter has put in order.
     #[inline(never)]
     fn receive_in_order(&mut self, now: Instant, pool: &mut Pool<Packet>, mut in_order: Vec<Handle>) {
         self.host.record_pauses(now, None);
@@ -92,7 +92,7 @@ impl<A: App, C: Chain> Server<A, C> {
         self.host.in_order = in_order;
     }
 
-    /// Lets the applications answer, then moves what can move.
+    /// Lets the applications answer, then moves the packets that can move.
     #[inline(always)]
     fn finish(&mut self, now: Instant, pool: &mut Pool<Packet>, woke: &mut PortSet) {
         while let Some(event) = self.host.events.pop_front() {
@@ -117,7 +117,7 @@ impl<A: App, C: Chain> Device<Packet> for Server<A, C> {
         let host = &mut self.host;
         let frame = pool.frame(at);
         if let Some(pause) = frame.as_pause() {
-            // What fails the check sequence is thrown away unread.
+            // A pause frame that fails the check sequence is discarded unread.
             let pause = if frame.is_corrupt() { Pause::default() } else { pause };
             host.adapter.receive_pause(now, port, &pause);
             pool.release(at);

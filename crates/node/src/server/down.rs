@@ -84,7 +84,7 @@ impl Host {
         }
     }
 
-    /// How long a packet takes from its socket to the guest's network port.
+    /// Time that a packet takes from its socket to the guest's network port.
     #[inline(always)]
     pub(super) fn tx_delay(&self, packet: &Packet) -> Duration {
         match packet.kind() {
@@ -94,7 +94,7 @@ impl Host {
         }
     }
 
-    /// A packet that never leaves a server without a vSwitch goes up again.
+    /// Sends a packet back up that never leaves a server without a vSwitch.
     #[cold]
     pub(super) fn loop_back(&mut self, time: Instant, pool: &mut Pool<Packet>, at: Handle) {
         let packet = pool.frame(at);
@@ -113,7 +113,7 @@ impl Host {
         }
     }
 
-    /// A packet enters the network stack of its VM, and leaves it at `through`.
+    /// A packet enters the network stack of its VM, and leaves the stack at `through`.
     #[inline(always)]
     pub(super) fn enter_tx(&mut self, vm: usize, through: Instant, packet: &Packet, at: Handle) {
         self.in_stacks += 1;

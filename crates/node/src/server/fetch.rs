@@ -1,4 +1,4 @@
-//! Which memory the next events of a server will touch, for a world that fetches it ahead.
+//! The memory that the next events of a server will touch, for a world that prefetches it.
 
 use super::host::{DEADLINES, Host};
 use crate::device::PrefetchStep;
@@ -13,7 +13,7 @@ const GUEST_LINES: usize = 2;
 /// Cache lines of a socket that an arriving segment touches.
 const SOCKET_LINES: usize = 11;
 
-/// What happens to the packets of a server in a window, as far as is known when it begins.
+/// The packet events of a server in a window, as far as they are known when the window begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The first packet that reaches its socket, as soon as it is known.
@@ -38,17 +38,18 @@ impl Plan {
 }
 
 impl Host {
-    /// Plans the window that ends at `end`. `arrival` is the first frame that arrives, if it reaches its socket without passing a queue.
+    /// Plans the window that ends at `end`. `arrival` is the first frame that arrives, if it reaches its socket without
+    /// passing a queue.
     #[inline(always)]
     pub fn plan(&self, end: Instant, arrival: Handle) -> Plan {
         let receives = (self.rx.first() < end) | (arrival != Handle::NONE);
         Plan { next: arrival, vm: 0, sends: self.deadlines.first() < end, receives }
     }
 
-    /// Names the memory that a step reads, and enters into the plan what it finds there.
+    /// Names the memory that a step reads, and adds the findings to the plan.
     #[inline(always)]
     pub fn fetch(&self, step: PrefetchStep, plan: &mut Plan, pool: &Pool<Packet>, fetch: impl Fn(*const u8)) {
-        // One packet of each sort: a window rarely has more for one server, and a burst keeps its memory at hand.
+        // One packet of each sort: a window rarely has more for one server, and a burst keeps its memory in the cache.
         match step {
             PrefetchStep::Lists => {
                 self.timers.front().into_iter().for_each(|t| fetch(core::ptr::from_ref(t).cast()));

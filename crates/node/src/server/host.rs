@@ -1,4 +1,4 @@
-//! The part of a server that every chain has: guests with their sockets and timers, and the adapter.
+//! The part of a server that is common to every chain: guests with their sockets and timers, and the adapter.
 
 use super::ServerLedger;
 use super::app::{Event, Io, Open};
@@ -26,11 +26,11 @@ use sluicenet_proto::time::Instant;
 use sluicenet_proto::transport::tcplight::Stream;
 use sluicenet_proto::udp::{UdpReceiver, UdpSender};
 
-/// The deadlines of a VM: its first packet leaves its network stack.
+/// A deadline of a VM: its first packet leaves its network stack.
 pub(super) const TX: u16 = 0;
-/// Its port is free to receive.
+/// A deadline of a VM: its port is free to receive.
 pub(super) const PORT_FREE: u16 = 1;
-/// How many there are.
+/// Number of deadlines of a VM.
 pub(super) const DEADLINES: u16 = 2;
 
 /// Timer classes, in the order they run at one instant; those of stages follow.
@@ -39,7 +39,8 @@ pub(super) const PACE_TIMER: u8 = 1;
 pub(super) const APP_TIMER: u8 = 2;
 const _: () = assert!(APP_TIMER < FIRST_SLOT);
 
-/// The guests and the adapter of a server: all but its chain and its applications. Fields that every packet touches stand in front.
+/// The guests and the adapter of a server: all but its chain and its applications. The fields that every packet touches
+/// stand in front.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Host {
@@ -55,7 +56,7 @@ pub struct Host {
     /// VMs that wait for room below.
     pub(super) blocked: u64,
     pub(super) guests: Vec<Guest>,
-    /// When the first packet of each VM leaves its stack, and when a busy port is free for which a frame waits.
+    /// Time at which each VM's first packet leaves its stack, and time at which a busy port with a waiting frame is free.
     pub(super) deadlines: Deadlines,
     /// Packets on their way to the sockets.
     pub(super) rx: DelayLine,
@@ -120,7 +121,7 @@ impl Host {
     pub fn seed(&self) -> u64 {
         self.config.seed
     }
-    /// What it dropped.
+    /// Frames that the server dropped.
     pub fn drops(&self) -> &Drops {
         &self.drops
     }
@@ -140,8 +141,8 @@ impl Host {
         self.connections().map(|(_, tcp)| tcp.bytes_received()).sum()
     }
 
-    /// Bytes that arrived here of a flow as its sender records it, of a transport whose sender does not know; `None` for one that
-    /// is not awaited here.
+    /// Bytes of a flow that arrived at this server, for transports whose sender does not know this number. `None` for a
+    /// flow that is not awaited here.
     pub fn bytes_received(&self, f: &FlowRecord) -> Option<u64> {
         let local = FlowKey { src: f.dst, dst: f.src, sport: f.ports.1, dport: f.ports.0 };
         let sockets = &self.guests.get(f.dst.vm() as usize)?.sockets;
@@ -153,7 +154,7 @@ impl Host {
         }
     }
 
-    /// What went in and out, with the accounts of its stages.
+    /// The ledger of the server's packets, with the accounts of its stages.
     pub(super) fn ledger(&self, stages: &Report) -> ServerLedger {
         ServerLedger {
             from_guests: self.from_guests,
@@ -185,13 +186,13 @@ impl Host {
     pub fn take_flows(&mut self, into: &mut Vec<FlowRecord>) {
         into.append(&mut self.flows);
     }
-    /// Flows that have not ended, as they stand.
+    /// Records of the flows that have not ended, in their current state.
     pub fn unfinished_flows(&self, now: Instant) -> Vec<FlowRecord> {
         let sockets = self.guests.iter().flat_map(|g| g.sockets.iter());
         sockets.flat_map(|s| s.unfinished(s.paused(now, &self.adapter))).collect()
     }
 
-    /// Moves what the application wrote into the socket's buffer as far as it takes it.
+    /// Moves written bytes into the socket's buffer as far as there is room.
     #[inline]
     pub(super) fn fill(&mut self, now: Instant, id: SocketId) {
         let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
@@ -211,7 +212,7 @@ impl Host {
         }
     }
 
-    /// Puts a socket into the round if it has something to send, and keeps its deadline.
+    /// Puts a socket into the round if it has something to send, and updates its deadline.
     #[inline(always)]
     pub(super) fn refresh(&mut self, now: Instant, id: SocketId) {
         let guest = &mut self.guests[id.vm as usize];
@@ -289,7 +290,8 @@ impl Io for Host {
         let (flow, priority) = (s.flow, s.priority);
         let how = match &s.body {
             Body::Udp(..) => DATAGRAMS,
-            // A connection in its first handshake was announced by nobody: the SYN itself will open it.
+            // A connection in its first handshake needs no announcement of its state: the SYN itself will open the
+            // socket.
             Body::Tcp(tcp) if tcp.state() == tcp::State::SynSent => 0,
             Body::Tcp(_) => ESTABLISHED,
             Body::Light(Some(stream)) if stream.is_open() => LIGHT | ESTABLISHED,
@@ -328,14 +330,14 @@ pub(super) fn initial_sequence(seed: u64, flow: &FlowKey) -> u32 {
     hash_words(&[seed, (flow.src.to_bits() as u64) << 32 | flow.dst.to_bits() as u64, ports]) as u32
 }
 
-/// Has a socket looked at when its next deadline comes.
+/// Schedules a check of a socket at its next deadline.
 #[inline(always)]
 pub(super) fn keep_deadline(timers: &mut Timers, s: &mut Socket, id: SocketId) {
     if let Body::Tcp(tcp) = &s.body
         && let Some(at) = tcp.poll_timeout()
         && at < s.timer_at
     {
-        // An entry that is too early costs one look when it comes up; rearming on every ACK would cost more.
+        // A timer that is too early costs one check; rearming on every ACK would cost more.
         s.timer_at = at;
         timers.push((at, SOCKET_TIMER, (id.vm as u64) << 32 | id.index as u64));
     }

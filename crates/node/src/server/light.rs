@@ -8,7 +8,7 @@ use sluicenet_proto::frame::Priority;
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::transport::tcplight::{End, Stream};
 
-/// Gives a stream what its application wrote. One that was closed takes no more.
+/// Passes written bytes to their stream. A closed stream takes no more.
 pub(super) fn fill(stream: Option<&mut Stream>, pending: &mut u64, closing: bool) {
     let Some(stream) = stream.filter(|stream| !stream.is_closing()) else { return };
     stream.write(core::mem::take(pending));
@@ -18,7 +18,8 @@ pub(super) fn fill(stream: Option<&mut Stream>, pending: &mut u64, closing: bool
 }
 
 impl Host {
-    /// The end of a connection that begins here, or was there before the clock started: both ends give it the same number.
+    /// One end of a connection that begins here, or was open before the clock started. Both ends compute the same
+    /// connection number.
     pub(super) fn light_stream(&self, flow: &FlowKey, how: Open) -> Stream {
         let (connection, buffer) = (self.iss(flow) ^ self.iss(&flow.reverse()), self.config.light_buffer);
         match how {
@@ -34,7 +35,7 @@ impl Host {
         SocketId { vm, index }
     }
 
-    /// A segment for a socket that is there. The application reads at once.
+    /// Delivers a segment to an existing socket. The application reads at once.
     pub(super) fn deliver_light(&mut self, now: Instant, id: SocketId, packet: &Packet) {
         let buffer = self.config.light_buffer;
         let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
@@ -45,7 +46,7 @@ impl Host {
             self.fill(now, id);
             return self.refresh(now, id);
         };
-        // One of another connection between the same ports finds nobody home.
+        // A segment of another connection between the same ports is ignored.
         let Some(heard) = stream.receive(&segment) else { return };
         s.received += stream.read(u64::from(heard.fresh));
         if heard.peer_closed {
@@ -63,7 +64,8 @@ impl Host {
         }
     }
 
-    /// Removes a socket whose connection is gone, and that has heard of all it sent: or never will.
+    /// Removes a socket whose connection is closed. After an orderly end, the socket stays until all its messages are
+    /// confirmed.
     pub(super) fn drop_light_if_over(&mut self, now: Instant, id: SocketId) {
         let Some(s) = self.guests[id.vm as usize].sockets.get(id.index) else { return };
         let Body::Light(Some(stream)) = &s.body else { return };

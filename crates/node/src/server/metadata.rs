@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use sluicenet_proto::time::{Duration, Instant};
 
 impl Host {
-    /// Sends metadata. To a guest of the same server it needs no time.
+    /// Sends metadata. It reaches a guest of the same server at once.
     pub(super) fn post_metadata(&mut self, now: Instant, packet: Packet) {
         if packet.dst().host() == self.id {
             self.receive_metadata(now, &packet);
@@ -28,7 +28,7 @@ impl Host {
         !self.metadata.is_empty()
     }
 
-    /// Metadata from another server, or from this one.
+    /// Receives metadata from another server, or from this one.
     pub fn receive_metadata(&mut self, now: Instant, packet: &Packet) {
         let words = packet.metadata_words();
         let local = packet.flow().reverse();
@@ -69,14 +69,14 @@ impl Host {
         }
     }
 
-    /// The receiver of a message has all of it.
+    /// Handles the confirmation that the receiver of a message has all of it.
     pub(super) fn confirmed(&mut self, now: Instant, flow: &FlowKey, words: [u64; 3]) {
         let vm = flow.src.vm();
         let Some(index) = self.guests[vm as usize].sockets.find(flow) else { return };
         let Some(s) = self.guests[vm as usize].sockets.get_mut(index) else { return };
         let Some(at) = s.outbox.iter().position(|m| m.end == words[0]) else { return };
         let Some(m) = s.outbox.remove(at) else { return };
-        // A timeout delays every message behind it on the connection but counts once: to the one that waits in front.
+        // A timeout delays every later message on the connection but counts once: for the first message that waits.
         let counted = s.before(Duration::ZERO);
         if let Some(next) = s.outbox.get_mut(at) {
             next.before.timeouts = counted.timeouts;

@@ -1,5 +1,5 @@
-//! A server: guests, a chain of stages with a vSwitch in the middle, and an adapter in one box. Nothing between them takes time but the
-//! modelled stages: a fixed latency of the guests' network stack each way, and the speed of a VM's port.
+//! A server: guests, a chain of stages with a vSwitch in the middle, and an adapter in one box. Only the modelled stages
+//! take time: a fixed latency of the guests' network stack in each direction, and the speed of a VM's port.
 //!
 //! [`Host`] holds the guests and the adapter. A [`Chain`](chain::Chain) connects them: [`chain::Bare`] directly,
 //! [`chain::Virtualised`] through the vSwitch and [`stages`]. [`AnyServer`] chooses the chain when the world is built.
@@ -28,22 +28,22 @@ pub use stages::StageConfig;
 pub use stages::credits::CreditsConfig;
 pub use stages::tunnels::{HYPERVISOR, TunnelConfig};
 
-/// The accounts of a server: every packet is somewhere.
+/// The accounts of a server: every packet is in one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerLedger {
     /// Sent by its guests.
     pub from_guests: u64,
     /// Received by its guests.
     pub to_guests: u64,
-    /// Frames that its stages made, repetitions among them.
+    /// Frames that the server's stages made, repetitions among them.
     pub from_hypervisor: u64,
-    /// Frames that its stages consumed.
+    /// Frames that the server's stages consumed.
     pub to_hypervisor: u64,
     /// Received from the wire, pause frames not counted.
     pub from_wire: u64,
     /// Sent to the wire, pause frames not counted.
     pub to_wire: u64,
-    /// Thrown away.
+    /// Dropped.
     pub dropped: u64,
     /// Still inside.
     pub queued: u64,

@@ -10,7 +10,7 @@ use sluicenet_proto::tcp;
 use sluicenet_proto::time::Instant;
 
 impl Host {
-    /// Runs the timers of sockets and applications that have expired. Returns the next one that is a stage's.
+    /// Runs the timers of sockets and applications that have expired. Returns the next timer of a stage.
     pub(super) fn next_timer(&mut self, now: Instant) -> Option<Timer> {
         while let Some(timer) = self.timers.pop(now) {
             let (at, class, token) = timer;
@@ -41,8 +41,8 @@ impl Host {
         self.refresh(now, id);
     }
 
-    /// Records the pauses that the adapter sent since the last call: because of a VM that does not take its frames, or of
-    /// frames that wait for earlier ones.
+    /// Records the pauses that the adapter sent since the last call. Their cause is a VM that does not take its frames,
+    /// or frames that wait for earlier ones.
     #[inline(always)]
     pub(super) fn record_pauses(&mut self, now: Instant, vm: Option<u8>) {
         for (priority, stop) in self.adapter.take_told() {

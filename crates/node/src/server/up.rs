@@ -12,7 +12,7 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::ipv4::Ecn;
 use sluicenet_wire::tcplight::Flags as LightFlags;
 
-/// Datagram flows a socket keeps open at once; beyond that the oldest counts as having lost something.
+/// Most datagram flows that a socket keeps open at once; beyond this number the oldest counts as incomplete.
 const MAX_OPEN_DATAGRAM_FLOWS: usize = 64;
 
 impl Host {
@@ -32,7 +32,7 @@ impl Host {
         self.rx.push(Delayed { at: through, packet: at });
     }
 
-    /// Packets that have come through the guests' network stacks reach their sockets.
+    /// Delivers the packets that have passed the guests' network stacks to their sockets.
     #[inline(never)]
     pub(super) fn run_rx(&mut self, now: Instant, pool: &mut Pool<Packet>) {
         while let Some(Delayed { at, packet, .. }) = self.rx.pop(now) {
@@ -41,7 +41,7 @@ impl Host {
         }
     }
 
-    /// A packet reaches its socket.
+    /// Delivers a packet to its socket.
     #[inline(always)]
     pub(super) fn deliver(&mut self, now: Instant, pool: &mut Pool<Packet>, at: Handle) {
         self.to_guests += 1;
@@ -84,7 +84,7 @@ impl Host {
         }
     }
 
-    /// A segment for a socket that is not there: a SYN opens one, anything else finds nobody home.
+    /// Handles a segment without a socket: a SYN opens one, any other segment has no receiver.
     #[cold]
     pub(super) fn deliver_to_nobody(&mut self, now: Instant, packet: &Packet, local: FlowKey) {
         if packet.kind() == Kind::Light && packet.light_segment().flags == LightFlags::SYN {
@@ -106,7 +106,7 @@ impl Host {
         SocketId { vm, index }
     }
 
-    /// The peer closed, or the connection is gone.
+    /// Handles a connection that the peer closed, or that is gone.
     #[cold]
     pub(super) fn ended(&mut self, now: Instant, id: SocketId, closed: bool) {
         let guest = &mut self.guests[id.vm as usize];
@@ -146,7 +146,7 @@ impl Host {
         }
     }
 
-    /// Counts a datagram to its message.
+    /// Adds a datagram to its message.
     pub(super) fn datagram(&mut self, now: Instant, id: SocketId, offset: u64, len: u16) {
         let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
         let flow = s.flow;
@@ -159,7 +159,7 @@ impl Host {
             self.events.push_back(Event::Message { socket: id, tag: m.tag, bytes: m.end - m.begin });
             self.post_metadata(now, metadata(flow, Topic::Done, [m.end, now.as_ps(), m.received & METADATA_WORD]));
         } else if s.inbox.len() > MAX_OPEN_DATAGRAM_FLOWS {
-            // Something of the oldest was lost; its sender hears how much arrived.
+            // A part of the oldest message was lost; the message's sender is told how much arrived.
             if let Some(m) = s.inbox.pop_front() {
                 self.post_metadata(now, metadata(flow, Topic::Done, [m.end, u64::MAX, m.received & METADATA_WORD]));
             }

@@ -1,4 +1,4 @@
-//! Admission: which buffer a frame is charged to, and whether it fits there.
+//! Admission: the buffer to which a frame is charged, and its room there.
 
 use super::flow_control::{FlowControl, Pfc};
 use crate::device::PortId;
@@ -10,22 +10,22 @@ use sluicenet_proto::loss::DropReason;
 /// A frame between its input and the queue of its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The port at which it came in.
+    /// The port at which the frame came in.
     pub input: PortId,
-    /// The port whose queue it enters or leaves.
+    /// The port whose queue the frame enters or leaves.
     pub output: PortId,
-    /// Its traffic class.
+    /// The frame's traffic class.
     pub class: Priority,
-    /// Its length.
+    /// The frame's length.
     pub bytes: u32,
 }
 
-/// How far the buffer of an input is filled with a class under flow control.
+/// The fill level of an input's buffer in a class under flow control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level<'a> {
     /// Bytes in the buffer.
     pub bytes: u32,
-    /// Its thresholds.
+    /// The buffer's thresholds.
     pub marks: &'a Watermarks,
 }
 
@@ -34,19 +34,20 @@ pub trait Admit {
     /// The flow control that this policy needs; `()` if every class is lossy.
     type FlowControl: FlowControl;
 
-    /// Whether a frame fits, while `queue_bytes` wait in the queue that it would enter.
+    /// Whether a frame fits, while `queue_bytes` wait in the queue that the frame would enter.
     ///
     /// # Errors
-    /// Why it must be dropped.
+    /// The reason for which the frame must be dropped.
     fn admit(&self, frame: Placement, queue_bytes: u32) -> Result<(), DropReason>;
 
-    /// An admitted frame enters its queue; the level at its input, if that is now above XOFF.
+    /// Charges an admitted frame that enters its queue; returns the level at its input, if that is now above XOFF.
     #[inline(always)]
     fn charge(&mut self, _frame: Placement) -> Option<Level<'_>> {
         None
     }
 
-    /// A frame has left its queue; the level at its input, if its class is under flow control.
+    /// Discharges a frame that has left its queue; returns the level at its input, if the frame's class is under flow
+    /// control.
     #[inline(always)]
     fn discharge(&mut self, _frame: Placement) -> Option<Level<'_>> {
         None
@@ -75,7 +76,7 @@ pub struct OutputBuffer {
 }
 
 impl OutputBuffer {
-    /// With so many bytes for each output and class.
+    /// A policy with `limit` bytes for each output and class.
     pub fn new(limit: u32) -> OutputBuffer {
         OutputBuffer { limit }
     }
@@ -98,7 +99,7 @@ pub struct InputBuffer {
 }
 
 impl InputBuffer {
-    /// With so many bytes for each input and class.
+    /// A policy with `limit` bytes for each input and class.
     pub fn new(limit: u32, ports: usize) -> InputBuffer {
         InputBuffer { limit, used: PerPort::new(ports) }
     }
@@ -133,7 +134,7 @@ pub struct PooledBuffer {
 }
 
 impl PooledBuffer {
-    /// With so many bytes for each class.
+    /// A policy with `limit` bytes for each class.
     pub fn new(limit: u32) -> PooledBuffer {
         PooledBuffer { limit, used: [0; PRIORITIES] }
     }
@@ -202,7 +203,8 @@ impl Admit for LossyBuffer {
     }
 }
 
-/// Lossless classes are charged to the buffer of their input, which has room above XOFF (Crisan 2014, 2.5.2); `B` admits the others.
+/// Lossless classes are charged to the buffer of their input, which has room above XOFF (Crisan 2014, 2.5.2); `B`
+/// admits the others.
 #[derive(Clone, Debug)]
 pub struct Lossless<B> {
     classes: PrioritySet,
@@ -215,7 +217,7 @@ pub struct Lossless<B> {
 }
 
 impl<B> Lossless<B> {
-    /// With the thresholds of each input.
+    /// A policy with the thresholds of each input.
     pub fn new(classes: PrioritySet, marks: Vec<Watermarks>, lossy: B) -> Lossless<B> {
         let n = marks.len();
         let by_output = alloc::vec![0; classes.iter().count() * n * n];

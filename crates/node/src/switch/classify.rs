@@ -1,4 +1,4 @@
-//! The classifier: which traffic class a frame belongs to.
+//! The classifier: it finds the traffic class of a frame.
 
 use crate::device::PortId;
 use sluicenet_proto::frame::{Frame, Priority};

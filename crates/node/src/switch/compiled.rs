@@ -1,4 +1,4 @@
-//! The combinations of parts that are compiled, and the choice among them.
+//! The compiled combinations of parts, and the choice among them.
 
 use super::{
     Admit, BufferPolicy, ByPriority, Chassis, DropLedger, FlowControl, InputBuffer, Lossless, LossyBuffer,
@@ -14,7 +14,7 @@ use sluicenet_proto::frame::{Frame, Priority};
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::Instant;
 
-/// Declares the switches that are compiled: those without a marker, and one for each marker of the list.
+/// Declares the compiled switches: those without a marker, and one for each marker of the list.
 macro_rules! switches {
     ([$($module:ident::$marker:ident,)*]) => {
         /// The marker of a switch's outputs. A marker here belongs to no output yet: `of_port` makes the marker of each.
@@ -39,10 +39,11 @@ macro_rules! switches {
             }
         })*
 
-        /// A switch of one of the compiled combinations. Every event at a port asks once which one it is, and that is predicted.
+        /// A switch of one of the compiled combinations. Every event at a port checks once which combination it is; that
+        /// branch is predicted.
         #[derive(Clone, Debug)]
         pub enum Switch {
-            /// Drop-tail queues bounded by output. Nothing in them knows of pauses.
+            /// Drop-tail queues bounded by output. Pauses have no effect on them.
             DropTail(SwitchOf<ByPriority, OutputBuffer, (), RoundRobin>),
             /// Any set of lossless classes under PFC, and any buffer policy for the others.
             Any(SwitchOf<ByPriority, Lossless<LossyBuffer>, (), RoundRobin>),
@@ -69,7 +70,7 @@ macro_rules! each_of {
     };
 }
 
-/// The switch with a marker and these other parts.
+/// The switch with a marker and the other given parts.
 macro_rules! marked {
     ([$($module:ident::$marker:ident,)*] $marking:expr, $ports:expr, $chassis:expr, $buffer:expr, $pfc:expr) => {
         match $marking {
@@ -117,11 +118,11 @@ impl Switch {
         each!(self, s => &mut s.chassis)
     }
 
-    /// Lets it choose ports for flows beyond what its router says.
+    /// Gives the switch a steering part that chooses ports for flows beyond the router's choice.
     pub fn steer(&mut self, steering: Steering) {
         self.chassis_mut().steering = Some(Box::new(steering));
     }
-    /// That part of it.
+    /// The switch's steering part.
     pub fn steering_mut(&mut self) -> Option<&mut Steering> {
         self.chassis_mut().steering.as_deref_mut()
     }
@@ -150,11 +151,11 @@ impl Switch {
     pub fn control_out(&self) -> u64 {
         self.chassis().control_out
     }
-    /// Frames in its queues.
+    /// Frames in the switch's queues.
     pub fn queued(&self) -> u64 {
         self.chassis().queued.into()
     }
-    /// Frames and bytes that it dropped.
+    /// Frames and bytes that the switch dropped.
     pub fn drops(&self) -> &DropLedger {
         &self.chassis().drops
     }
@@ -189,11 +190,12 @@ impl Switch {
         !self.chassis().pauses.is_empty()
     }
 
-    /// The link of a port fails, or carries frames again. Frames in the port's queues are lost with it, and so are pauses.
+    /// Handles a port's link that fails, or carries frames again. Frames in the port's queues are lost with the link, and
+    /// so are pauses.
     pub fn set_link<F: Frame>(&mut self, now: Instant, port: PortId, up: bool, pool: &mut Pool<F>, woke: &mut PortSet) {
         each!(self, s => s.set_link(now, port, up, pool, woke));
     }
-    /// A frame on its way to `port` is lost with the link.
+    /// Counts a frame on its way to `port` that is lost with the link.
     pub fn lose<F: Frame>(&mut self, port: PortId, at: Handle, pool: &mut Pool<F>) {
         self.chassis_mut().lose(port, at, pool);
     }

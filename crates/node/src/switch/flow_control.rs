@@ -26,16 +26,16 @@ pub trait FlowControl {
         false
     }
 
-    /// A pause frame came in.
+    /// Handles a received pause frame.
     fn receive(&mut self, _now: Instant, _at: PortId, _port: &mut Self::Port, _pause: Pause) {}
 
-    /// A buffer is above XOFF after a frame was added; whether and why the other end is told.
+    /// A buffer is above XOFF after a frame was added. Returns the reason to tell the other end, if there is one.
     #[inline(always)]
     fn on_rise(&mut self, _at: PortId, _port: &mut Self::Port, _class: Priority, _level: Level<'_>) -> Option<Rise> {
         None
     }
 
-    /// A frame was taken from a buffer; whether the other end may go on.
+    /// A frame was taken from a buffer. Returns whether the other end may go on.
     #[inline(always)]
     fn on_fall(&mut self, _at: PortId, _port: &mut Self::Port, _class: Priority, _level: Level<'_>) -> bool {
         false
@@ -46,7 +46,7 @@ pub trait FlowControl {
         None
     }
 
-    /// A deadline passed; whether a pause frame waits for the wire since.
+    /// Handles a deadline. Returns whether a pause frame now waits for the wire.
     fn handle_timeout(&mut self, _now: Instant, _at: PortId, _port: &mut Self::Port) -> bool {
         false
     }
@@ -56,12 +56,13 @@ pub trait FlowControl {
         Instant::MAX
     }
 
-    /// The link fails; the classes that were stopped over it until now.
+    /// Handles a link that fails. Returns the classes that were stopped over it until now.
     fn link_down(&mut self, _now: Instant, _at: PortId, _port: &mut Self::Port) -> PrioritySet {
         PrioritySet::NONE
     }
 
-    /// The link carries frames again, with these levels in the buffer behind it; the classes that the other end must not send.
+    /// Handles a link that carries frames again, with the given levels in the buffer behind it. Returns the classes that
+    /// the other end must not send.
     fn link_up<'a>(
         &mut self,
         _now: Instant,
@@ -83,7 +84,7 @@ pub trait FlowControl {
     }
 }
 
-/// None: pause frames are ignored, and none is sent.
+/// No flow control: pause frames are ignored, and none is sent.
 impl FlowControl for () {
     type Port = ();
 }
@@ -110,14 +111,14 @@ struct PfcPort {
 /// The part of a port that every frame touches.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Paused {
-    /// As the gate says.
+    /// Classes that the gate stops.
     classes: PrioritySet,
     /// Whether a pause frame waits for the wire.
     is_pending: bool,
 }
 
 impl Pfc {
-    /// For ports with this time of a quantum and these repetitions; XOFF lasts `quanta`.
+    /// Flow control for ports with the given quantum times and repetitions; XOFF lasts `quanta`.
     pub fn new(classes: PrioritySet, quanta: u16, ports: impl Iterator<Item = (Duration, Option<Repetition>)>) -> Pfc {
         let port = |(quantum, repetition)| {
             let signal = Signal::new(repetition);
@@ -142,7 +143,7 @@ impl FlowControl for Pfc {
     }
 
     fn receive(&mut self, now: Instant, at: PortId, port: &mut Paused, mut pause: Pause) {
-        // Without lossless classes a pause frame concerns nobody (HOSTILE 27).
+        // Without lossless classes a pause frame is ignored (HOSTILE 27).
         let Some(pfc) = self.ports.get_mut(at as usize) else { return };
         pause.classes.0 &= self.classes.0;
         pfc.gate.receive(now, &pause, pfc.quantum);
@@ -195,7 +196,7 @@ impl FlowControl for Pfc {
         stopped
     }
 
-    /// Lossless classes wait until the other end says that they may send: it may have no room.
+    /// Lossless classes wait until the other end allows them to send: it may have no room.
     fn link_up<'a>(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! A switch whose links fail and come back.
+//! Failure and recovery of a switch's links.
 
 use super::{Admit, Chassis, FlowControl, Placement, SwitchOf};
 use crate::device::{PortId, PortSet};
@@ -61,7 +61,7 @@ impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
 }
 
 impl Chassis {
-    /// A frame on its way to `port` is lost with the link.
+    /// Handles a frame on its way to `port` that is lost with the link.
     pub(super) fn lose<F: Frame>(&mut self, port: PortId, at: Handle, pool: &mut Pool<F>) {
         let frame = pool.frame(at);
         if frame.is_pause() {
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// A switch with a host at each of three ports, whose wires are always busy, and what a test sees of it.
+    /// A switch with a host at each of three ports, whose wires are always busy, and the state that tests observe.
     struct World {
         switch: Switch,
         pool: Pool<Packet>,
@@ -149,7 +149,7 @@ mod tests {
             ports
         }
 
-        /// What a port sends next: a frame's destination, or what a pause says of the lossless class.
+        /// The next transmission of a port: a frame's destination, or the lossless class's quanta in a pause.
         fn sends(&mut self, us: u64, port: PortId) -> Option<Result<u32, u16>> {
             let at = self.switch.poll_transmit(at_us(us), port, &mut self.pool, &mut self.woke)?;
             let frame = *self.pool.frame(at);
@@ -210,7 +210,8 @@ mod tests {
         w.balances();
     }
 
-    /// What came over the link before it failed may still be there when it is back, and the other end does not know.
+    /// Frames that arrived before the link failed may still be in the buffer when the link is back, and the other end
+    /// does not know.
     #[test]
     fn a_lossless_class_waits_over_a_new_link_until_it_is_told_that_it_may_go_on() {
         let mut w = World::new();
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(w.sends(0, 2), Some(Err(1_000)));
         w.set_link(1, 2, false);
         assert_eq!((w.switch.queued(), w.gone()), (12, 0));
-        // XON would be for nobody.
+        // XON would have no receiver.
         (0..8).for_each(|_| assert_eq!(w.sends(2, 0), Some(Ok(0))));
         assert_eq!(w.sends(2, 2), None);
         (0..5).for_each(|_| w.receive(3, 1, 0, LOSSLESS));
@@ -231,7 +232,7 @@ mod tests {
         let pause = Pause { classes: PrioritySet(1 << LOSSLESS), quanta: [0; PRIORITIES] };
         w.hear(6, 2, pause);
         assert_eq!((w.woken(), w.sends(6, 2)), (vec![2], Some(Ok(2))));
-        // From an end that says nothing, too, when its pause would have run out.
+        // The same for an end that sends no pause at all, when its pause would have run out.
         (0..12).for_each(|_| w.receive(7, 2, 1, LOSSLESS));
         w.set_link(8, 2, false);
         w.set_link(9, 2, true);

@@ -5,7 +5,7 @@ use sluicenet_proto::frame::{Frame, Priority};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
 
-/// The queues of an output as its marker sees them, the frame in question not included.
+/// The queues of an output as its marker sees them, without the frame in question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backlog {
     /// The output.
@@ -18,22 +18,23 @@ pub struct Backlog {
     pub port_bytes: u32,
 }
 
-/// What becomes of a frame that a marker has seen. To mark it, the marker changes it.
+/// A marker's decision on a frame. To mark a frame, the marker changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict<F> {
-    /// It goes on.
+    /// The frame goes on.
     Forward,
-    /// It is dropped under this name.
+    /// The frame is dropped for this reason.
     Drop(DropReason),
-    /// It goes on, and the switch sends this frame of its own, as a congestion point sends a congestion notification message. The frame
-    /// is routed, classified and admitted as if it had come in at the marker's port. Markers do not see it.
+    /// The frame goes on, and the switch sends this additional frame, as a congestion point sends a congestion
+    /// notification message. The additional frame is routed, classified and admitted as if it had come in at the marker's
+    /// port. Markers do not see it.
     Emit(F),
 }
 
-/// A marker. Every output has one of its own, with state for the classes that it watches.
+/// A marker. Every output has its own marker, with state for the classes that the marker watches.
 ///
-/// A marker draws random numbers from its own [`Rng`](sluicenet_proto::rng::Rng), seeded with the scenario's seed and the numbers of the
-/// switch and the port. The order of frames at a port does not depend on threads, so the draws do not either.
+/// A marker draws random numbers from its own [`Rng`](sluicenet_proto::rng::Rng), seeded with the scenario's seed and the
+/// numbers of the switch and the port. The order of frames at a port does not depend on threads, so the draws do not either.
 pub trait Mark<F: Frame> {
     /// A frame was admitted and will enter its queue, or go straight through an output that is idle and empty.
     #[inline(always)]
@@ -41,7 +42,8 @@ pub trait Mark<F: Frame> {
         Verdict::Forward
     }
 
-    /// A frame has left its queue for the wire. A frame that goes straight through is not seen here: it was in no queue.
+    /// A frame has left its queue for the wire. A frame that goes straight through is not passed here: it was in no
+    /// queue.
     #[inline(always)]
     fn on_departure(&mut self, _now: Instant, _backlog: Backlog, _frame: &mut F) -> Verdict<F> {
         Verdict::Forward
@@ -60,8 +62,8 @@ pub trait Mark<F: Frame> {
 /// Drop-tail: only admission drops frames.
 impl<F: Frame> Mark<F> for () {}
 
-/// Declares an enum of markers that is a marker itself, so that ports of one switch can have different ones. A marker joins the set with
-/// one line.
+/// Declares an enum of markers that is a marker itself, so that ports of one switch can have different markers. A
+/// marker joins the set with one line.
 ///
 /// ```
 /// # use sluicenet_node::switch::{Backlog, Mark, Verdict};

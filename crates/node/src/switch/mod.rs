@@ -7,8 +7,8 @@
 //! A frame is charged to buffers and waits in the queue of its output, per class. A frame whose output is idle and empty
 //! goes straight through and is charged to no buffer.
 
-/// The markers that the switches of a scenario can have, a line each: `module::Type,`. The line declares the module, re-exports the type,
-/// and adds a switch that is compiled for this marker ([`Marking`], [`Switch`]).
+/// The available markers for the switches of a scenario, a line each: `module::Type,`. The line declares the module,
+/// re-exports the type, and adds a switch that is compiled for this marker ([`Marking`], [`Switch`]).
 macro_rules! with_markers {
     ($then:ident!($($args:tt)*)) => {
         $then! { [
@@ -16,7 +16,7 @@ macro_rules! with_markers {
     };
 }
 
-/// Declares the modules of these markers.
+/// Declares the modules of the given markers.
 macro_rules! modules {
     ([$($module:ident::$marker:ident,)*]) => {
         $(
@@ -59,7 +59,7 @@ use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::{Duration, Instant};
 
-/// What bounds a lossy queue.
+/// The bound of a lossy queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferPolicy {
     /// Each output queue holds at most the buffer of a port (Crisan 2014, line 827).
@@ -75,61 +75,62 @@ pub enum BufferPolicy {
 pub struct SwitchConfig {
     /// Buffer of a port and priority, in bytes.
     pub buffer: u32,
-    /// What bounds a lossy queue.
+    /// The bound of a lossy queue.
     pub policy: BufferPolicy,
     /// Priorities under flow control.
     pub lossless: PrioritySet,
     /// Pause time sent with XOFF, in quanta.
     pub quanta: u16,
-    /// Whether frames with a bad check sequence are forwarded: a cut-through switch cannot know better.
+    /// Whether frames with a bad check sequence are forwarded: a cut-through switch has not yet read the check sequence.
     pub cut_through: bool,
-    /// The marker of its outputs.
+    /// The marker of the switch's outputs.
     pub marking: Marking,
 }
 
-/// What differs between the ports of a switch.
+/// Settings that differ between the ports of a switch.
 #[derive(Clone, Copy, Debug)]
 pub struct PortConfig {
     /// Watermarks of the port's buffer for a lossless priority.
     pub marks: Watermarks,
     /// Time of one pause quantum on this link.
     pub quantum: Duration,
-    /// What is said again, where the link damages frames.
+    /// Repetition of pause messages, where the link damages frames.
     pub repetition: Option<Repetition>,
 }
 
-/// What filled a receive buffer.
+/// The cause of a full receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// In a switch: the output that held most of the bytes.
     Output(PortId),
     /// In a server: a VM that does not take its frames.
     Vm(u8),
-    /// In a server: the link itself, over which frames came before others that they wait for.
+    /// In a server: the link itself, whose frames came early and wait for others.
     Link(PortId),
 }
 
-/// A pause a box sent, for the record: who was stopped and because of whom.
+/// A pause that a box sent, for the record: the stopped port and the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PauseEvent {
-    /// When.
+    /// Time of the pause.
     pub at: Instant,
-    /// The port whose other end was stopped or let go.
+    /// The port whose other end was stopped or released.
     pub port: PortId,
     /// Traffic class.
     pub priority: Priority,
     /// XOFF (true) or XON.
     pub stop: bool,
-    /// What filled the buffer behind `port`.
+    /// The cause of the full buffer behind `port`.
     pub cause: Cause,
-    /// Whether that is an output which was itself paused by its peer: then the congestion comes from further down.
+    /// Whether the cause is an output that was itself paused by its peer: then the congestion comes from further
+    /// downstream.
     pub cause_is_paused: bool,
 }
 
 /// Frames and bytes a switch dropped, by output port, priority and reason.
 pub type DropLedger = BTreeMap<(PortId, Priority, DropReason), (u64, u64)>;
 
-/// What a switch is beside its ports.
+/// The parts of a switch beside its ports.
 #[derive(Clone, Debug)]
 pub(crate) struct Chassis {
     router: Router,
@@ -137,12 +138,12 @@ pub(crate) struct Chassis {
     steering: Option<Box<Steering>>,
     /// Whether frames with a bad check sequence are forwarded.
     cut_through: bool,
-    /// No deadline passes before it.
+    /// Lower bound of all deadlines.
     deadline: Instant,
     queued: u32,
     frames_in: u64,
     frames_out: u64,
-    /// Frames that its markers made.
+    /// Frames that the switch's markers made.
     emitted: u64,
     control_in: u64,
     control_out: u64,
@@ -170,7 +171,7 @@ impl Chassis {
         }
     }
 
-    /// The output for a frame; if none leads to its destination, the port that is charged with the drop.
+    /// The output for a frame. If no output leads to the frame's destination, the port that is charged with the drop.
     #[inline(always)]
     fn route<F: Frame>(&mut self, now: Instant, input: PortId, frame: &F) -> Result<PortId, PortId> {
         let routed = self.router.route(frame).ok_or(input)?;
@@ -192,7 +193,8 @@ impl Chassis {
 /// The marker, scheduler and flow control of an output.
 type Output<M, S, B> = Egress<M, S, <<B as Admit>::FlowControl as FlowControl>::Port>;
 
-/// A switch whose ports are composed of a classifier `K`, a buffer policy `B` with its flow control, markers `M` and schedulers `S`.
+/// A switch whose ports are composed of a classifier `K`, a buffer policy `B` with its flow control,
+/// markers `M` and schedulers `S`.
 #[derive(Clone, Debug)]
 pub struct SwitchOf<K, B: Admit, M, S> {
     chassis: Chassis,
@@ -227,13 +229,13 @@ impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
         SwitchOf { chassis, classifier, buffer, flow_control, egress, queues }
     }
 
-    /// Where the queue of a port and class is.
+    /// Index of the queue of a port and class.
     #[inline(always)]
     fn at(&self, port: PortId, class: Priority) -> usize {
         class as usize * self.egress.len() + port as usize
     }
 
-    /// Classes of an output with frames that it may send.
+    /// Classes of an output with frames that the output may send.
     #[inline(always)]
     fn ready(e: &Output<M, S, B>) -> PrioritySet {
         PrioritySet(e.backlogged.0 & !B::FlowControl::paused(&e.flow).0)
@@ -248,7 +250,7 @@ impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
         self.after_flow_control(port, woke);
     }
 
-    /// Flow control may have new deadlines, and a port that it let go can send.
+    /// Updates the deadline of flow control, and wakes a port that can send again.
     fn after_flow_control(&mut self, port: PortId, woke: &mut PortSet) {
         self.chassis.deadline = self.chassis.deadline.min(self.flow_control.poll_timeout(port));
         if !Self::ready(&self.egress[port as usize]).is_empty() {
@@ -260,7 +262,7 @@ impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
     #[inline(never)]
     fn record_pause(&mut self, now: Instant, port: PortId, class: Priority, stop: bool) {
         let n = self.egress.len();
-        // The lowest port wins a tie: the record must not depend on anything but content.
+        // The lowest port wins a tie: the record must depend on content only.
         let fullest = |&o: &usize| (self.buffer.buffered(port, o as PortId, class), n - o);
         let cause = (0..n).max_by_key(fullest).unwrap_or(0);
         let cause_is_paused = B::FlowControl::paused(&self.egress[cause].flow).contains(class);
@@ -268,7 +270,7 @@ impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
         self.chassis.pauses.push(PauseEvent { at: now, port, priority: class, stop, cause, cause_is_paused });
     }
 
-    /// Charges a queued frame; tells the other end of its input when that crosses XOFF.
+    /// Charges a queued frame; tells the other end of the frame's input when the level crosses XOFF.
     #[inline(always)]
     fn charge(&mut self, now: Instant, frame: Placement, woke: &mut PortSet) {
         let Placement { input, class, .. } = frame;
@@ -282,7 +284,7 @@ impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
         }
     }
 
-    /// Gives the space of a frame back; lets the other end of its input go on when that crosses XON.
+    /// Gives back the space of a frame; lets the other end of the frame's input go on when the level crosses XON.
     #[inline(always)]
     fn discharge(&mut self, now: Instant, frame: Placement, woke: &mut PortSet) {
         let Placement { input, class, .. } = frame;
@@ -327,7 +329,7 @@ impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
         e.backlogged.insert(class);
         e.queued_bytes += bytes;
         e.max_bytes = e.max_bytes.max(e.queued_bytes);
-        // A port that was ready has been told of, and stays so until it is asked.
+        // A port that was ready has already been woken, and stays ready until it is polled.
         if !was_ready && !B::FlowControl::paused(&e.flow).contains(class) {
             woke.insert(output);
         }
@@ -336,7 +338,7 @@ impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
 }
 
 impl<K: Classify, B: Admit, M, S> SwitchOf<K, B, M, S> {
-    /// A frame of the marker at `port` takes the way of a frame that came in there.
+    /// Handles a frame made by the marker at `port` as a frame that came in there.
     #[cold]
     #[inline(never)]
     fn emit<F: Frame>(&mut self, now: Instant, port: PortId, frame: F, pool: &mut Pool<F>, woke: &mut PortSet) {
@@ -371,7 +373,7 @@ impl<F: Frame, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<F> for Swi
     ) -> Option<PortId> {
         let frame = pool.frame(at);
         if frame.is_pause() {
-            // A frame that fails the check sequence is thrown away unread.
+            // A pause frame that fails the check sequence is discarded unread.
             let pause = if frame.is_corrupt() { None } else { frame.as_pause() };
             pool.release(at);
             self.receive_pause(now, input, pause, woke);

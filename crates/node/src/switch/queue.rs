@@ -12,7 +12,7 @@ pub(super) struct Egress<M, S, C> {
     pub flow: C,
     /// Classes with frames in their queues.
     pub backlogged: PrioritySet,
-    /// Whether its link carries nothing.
+    /// Whether the output's link is down.
     pub is_dead: bool,
     pub queued_bytes: u32,
     pub max_bytes: u32,
@@ -25,12 +25,12 @@ pub(super) struct Queue {
     pub bytes: u32,
 }
 
-/// The queues of an output, as its scheduler sees them.
+/// The queues of an output, as the output's scheduler sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting<'a, F> {
     pub(super) backlogged: PrioritySet,
     pub(super) paused: PrioritySet,
-    /// Those of all outputs: the queue of class `c` is at `c * ports + port`.
+    /// The queues of all outputs: the queue of class `c` is at `c * ports + port`.
     pub(super) queues: &'a [Queue],
     pub(super) ports: usize,
     pub(super) port: PortId,
@@ -38,7 +38,7 @@ pub struct Waiting<'a, F> {
 }
 
 impl<F: Frame> Waiting<'_, F> {
-    /// Classes with frames that flow control lets send.
+    /// Classes with frames that flow control does not stop.
     #[inline(always)]
     pub fn ready(&self) -> PrioritySet {
         PrioritySet(self.backlogged.0 & !self.paused.0)
@@ -50,7 +50,7 @@ impl<F: Frame> Waiting<'_, F> {
         self.paused
     }
 
-    /// Bytes of a class that wait.
+    /// Waiting bytes of a class.
     #[inline(always)]
     pub fn bytes(&self, class: Priority) -> u32 {
         self.queue(class).bytes

@@ -1,14 +1,15 @@
-//! The scheduler: which class of an output sends next.
+//! The scheduler: it chooses the class of an output that sends next.
 
 use super::queue::Waiting;
 use sluicenet_proto::frame::{Frame, Priority, PrioritySet};
 
 /// Chooses among the classes of one output. Every output has a scheduler of its own, which may keep weights and deficits.
 pub trait Schedule {
-    /// The class whose first frame is sent now, one of [`Waiting::ready`]. The frame leaves its queue right after the call.
+    /// The class whose first frame is sent now, one of [`Waiting::ready`]. The frame leaves its queue right after the
+    /// call.
     fn next<F: Frame>(&mut self, waiting: &Waiting<'_, F>) -> Option<Priority>;
 
-    /// The class that is likely to send next, one of `backlogged`. The simulator only fetches memory ahead by this.
+    /// The class that is likely to send next, one of `backlogged`. The simulator uses it only to prefetch memory.
     fn upcoming(&self, backlogged: PrioritySet) -> Option<Priority>;
 }
 

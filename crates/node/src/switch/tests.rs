@@ -1,4 +1,4 @@
-//! A switch of three ports with a host at each, composed of parts that only tests have beside the ordinary ones.
+//! A switch of three ports with a host at each, composed of ordinary parts and of parts that only tests have.
 
 use super::*;
 use crate::packet::{Address, FlowKey, Framing, Packet};
@@ -23,7 +23,7 @@ impl Wires for Links {
     }
 }
 
-/// A switch, and what a test sees of it.
+/// A switch, and the state that tests observe.
 struct World<D> {
     switch: D,
     pool: Pool<Packet>,
@@ -36,7 +36,7 @@ fn chassis() -> Chassis {
     Chassis::new(Router::Table(router), false, true)
 }
 
-/// With a drop-tail buffer, and a marker and a scheduler of this kind at each port.
+/// A world with a drop-tail buffer, and with the given marker and scheduler at each port.
 fn world<K: Classify, M: Mark<Packet>, S: Schedule>(
     classifier: K,
     buffer: u32,
@@ -59,7 +59,7 @@ fn frame(from: u32, to: u32, class: Priority) -> Packet {
 }
 
 impl<K: Classify, B: Admit, M: Mark<Packet>, S: Schedule> World<SwitchOf<K, B, M, S>> {
-    /// A frame comes in at the port of its source; the port at which it goes straight out.
+    /// Receives a frame at the port of its source; returns the port at which the frame goes straight out.
     fn receive(&mut self, us: u64, frame: Packet) -> Option<PortId> {
         let at = self.pool.insert(&frame);
         let port = frame.source() as PortId;
@@ -123,7 +123,8 @@ impl Mark<Packet> for FixedProbability {
     }
 }
 
-/// Tells the source of a frame that finds a long queue, as a congestion point does, and samples again only after a while.
+/// Notifies the source of a frame that finds a long queue, as a congestion point does, and samples again only after a
+/// while.
 #[derive(Clone, Debug)]
 struct Notifier {
     port_bytes: u32,
@@ -148,7 +149,8 @@ impl Mark<Packet> for Notifier {
     }
 }
 
-/// Marks a frame that leaves more bytes of its class behind than `mark`, as DCTCP at departure does, and drops it above `drop`.
+/// Marks a frame that leaves more bytes of its class behind than `mark`, as DCTCP at departure does, and drops the frame
+/// above `drop`.
 #[derive(Clone, Debug)]
 struct AtDeparture {
     mark: u32,
@@ -165,7 +167,7 @@ impl Mark<Packet> for AtDeparture {
 }
 
 crate::markers! {
-    /// One of these at each port.
+    /// One of these markers at each port.
     enum OfPort {
         None(()),
         Fixed(FixedProbability),
@@ -173,7 +175,7 @@ crate::markers! {
     }
 }
 
-/// Marks of 200 frames to port 1, of which every tenth goes to port 2 before.
+/// Marks of 200 frames to port 1. Before every tenth of them a frame goes to port 2.
 fn marks(seed: u64) -> Vec<bool> {
     let fixed = |port| FixedProbability::new(250, seed, port);
     let mut w = marked([fixed(0), fixed(1), fixed(2)]);
@@ -237,7 +239,7 @@ fn a_frame_of_a_marker_is_routed_to_the_source_and_counted() {
     assert_eq!((told.priority(), told.source(), told.destination()), (7, 1, 0));
     assert!(w.sends(1, 0).is_none());
     w.balances();
-    // Its deadline is the switch's.
+    // The marker's deadline is the switch's.
     assert_eq!(Device::<Packet>::poll_timeout(&w.switch), us_of(11));
     w.switch.handle_timeout(us_of(11), &mut w.pool, &mut w.woke);
     assert_eq!(Device::<Packet>::poll_timeout(&w.switch), Instant::MAX);
@@ -299,7 +301,7 @@ impl Schedule for StrictPriority {
     }
 }
 
-/// Deficit round robin with weights: what ETS needs of the interface.
+/// Deficit round robin with weights, as ETS needs it.
 #[derive(Clone, Debug)]
 struct Weighted {
     quantum: [u32; PRIORITIES],

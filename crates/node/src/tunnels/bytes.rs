@@ -1,5 +1,5 @@
-//! The bytes of a real tunnel: frames behind their headers ([`sluicenet_wire::stream`]), as they were put in until the other end has them, and
-//! as they came until they are taken out. Send and receive buffer of its connection bound both.
+//! The bytes of a real tunnel: frames behind their headers ([`sluicenet_wire::stream`]). Outgoing bytes are kept until
+//! the other end has them, incoming bytes until they are taken out. The connection's send and receive buffers bound both.
 
 use super::{Broken, Carrier};
 use crate::uplink::Origin;
@@ -8,12 +8,12 @@ use alloc::vec::Vec;
 use sluicenet_wire::Error;
 use sluicenet_wire::stream::{HEADER_LEN, Repr};
 
-/// A frame that the other end does not have whole yet.
+/// A frame that the other end does not have in full yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unacknowledged {
-    /// Bytes of it, without its header in the stream.
+    /// Bytes of the frame, without its header in the stream.
     pub len: u32,
-    /// Whose it is.
+    /// The frame's origin.
     pub origin: Origin,
     end: u64,
 }
@@ -21,22 +21,22 @@ pub struct Unacknowledged {
 /// The bytes of a tunnel, both ways.
 #[derive(Debug)]
 pub struct Bytes {
-    /// Bytes of its longest frame.
+    /// Bytes of the stream's longest frame.
     max_frame: u32,
     outward: VecDeque<u8>,
-    /// Where in the stream `outward` begins.
+    /// Position in the stream at which `outward` begins.
     outward_from: u64,
     frames: VecDeque<Unacknowledged>,
-    /// Of these, those of the switch; and its frames that the other end has.
+    /// Frames of the switch among `frames`, and the switch's frames that the other end has.
     of_switch: usize,
     acknowledged: u64,
     inward: VecDeque<u8>,
-    /// Where in the other end's stream `inward` begins.
+    /// Position in the other end's stream at which `inward` begins.
     inward_from: u64,
 }
 
 impl Bytes {
-    /// Of a stream whose frames have `max_frame` bytes at most, without their headers in it.
+    /// The bytes of a stream whose frames have at most `max_frame` bytes, without their stream headers.
     pub fn new(max_frame: u32) -> Bytes {
         Bytes {
             max_frame,
@@ -50,7 +50,7 @@ impl Bytes {
         }
     }
 
-    /// Frames of the switch that the other end does not have whole.
+    /// Frames of the switch that the other end does not have in full.
     pub fn unacknowledged(&self) -> usize {
         self.of_switch
     }
@@ -60,20 +60,20 @@ impl Bytes {
         self.acknowledged
     }
 
-    /// Bytes that are kept: what was put in, and what came.
+    /// Bytes that are kept: outgoing and incoming.
     pub fn stored(&self) -> (usize, usize) {
         (self.outward.len(), self.inward.len())
     }
 
-    /// All frames that the other end does not have whole.
+    /// All frames that the other end does not have in full.
     pub fn into_unacknowledged(self) -> impl Iterator<Item = Unacknowledged> {
         self.frames.into_iter()
     }
 
-    /// Copies what was put in from `offset` on; `into` is no longer than what is there.
+    /// Copies outgoing bytes from `offset` on; `into` must not be longer than the bytes kept from there.
     pub fn copy_to(&self, offset: u64, into: &mut [u8]) {
         if into.is_empty() {
-            // A segment without payload may stand anywhere.
+            // A segment without payload may have any offset.
             return;
         }
         let at = (offset - self.outward_from) as usize;
@@ -87,7 +87,7 @@ impl Bytes {
 }
 
 impl Carrier for Bytes {
-    /// With its header in front, and whose it is.
+    /// The frame with its stream header in front, and its origin.
     type Frame = (Vec<u8>, Origin);
     type Arrived = Vec<u8>;
     type Beside = ();

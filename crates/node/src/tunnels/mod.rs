@@ -1,17 +1,20 @@
-//! TCP tunnels of a server (Crisan 2014, 5.2.3): all frames from the machines of one server to those of another are the bytes of one TCP
-//! connection of their hypervisors, whatever their own transport is.
+//! TCP tunnels of a server (Crisan 2014, 5.2.3): all frames from the machines of one server to those of another are the
+//! bytes of one TCP connection of their hypervisors. The frames' own transport does not matter.
 //!
-//! - A frame goes into a tunnel when all bytes of the one before it have found room in the send buffer: one that finds none stops the
-//!   port it came from.
-//! - Frames are taken out while the vSwitch has room for them; where it has none the connection is not read, and its window closes.
-//! - Who has something to say opens; both may at once. A connection that ended is not mended: what was in it and not acknowledged is
-//!   handed back, and the next frame opens another. One that the other end forgot, because it was started again, ends so.
-//! - A server that did not answer is silent until it does: whoever waited for it would stop all others. How long it may leave anything
-//!   unanswered is a time (the user timeout of RFC 9293, 3.10.8), and not a number of retransmissions: each of these may wait for
-//!   a minute. One that answers and takes nothing is not given up: it stops its tunnel, and nothing is lost.
+//! - A frame goes into a tunnel when all bytes of the frame before it have found room in the send buffer. A frame without
+//!   room stops the port it came from.
+//! - Frames are taken out while the vSwitch has room for them. Without room the connection is not read, and its window
+//!   closes.
+//! - A server with frames to send opens the connection; both may open it at once. A connection that ended is not
+//!   repaired: its unacknowledged frames are handed back, and the next frame opens another connection. The same happens
+//!   when the other end forgot the connection because it was restarted.
+//! - A server that did not answer is silent until it does: a wait for it would stop all other traffic. The limit on
+//!   unanswered transmissions is a time (the user timeout of RFC 9293, 3.10.8). It is not a number of retransmissions,
+//!   each of which may wait for a minute. A server that answers and takes nothing is not given up: it stops its tunnel,
+//!   and nothing is lost.
 //!
-//! Both worlds have this box: between the vSwitch and the adapter of simulated servers, whose segments carry no bytes, and between the
-//! switch and the link of real ones. `N` names a server; a [`Carrier`] is what carries the bytes.
+//! Both worlds have this box. In simulated servers it is between the vSwitch and the adapter, and segments carry no
+//! bytes. In real servers it is between the switch and the link. `N` names a server; a [`Carrier`] holds the bytes.
 
 mod bytes;
 
@@ -26,56 +29,56 @@ use sluicenet_wire::tcp::{Flags, Segment};
 /// The port of both ends; there is one connection between two servers.
 pub const PORT: u16 = 50_000;
 
-/// A stream that cannot be read on: what stands in it is no frame.
+/// A stream that cannot be read any further: its next bytes are no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// What carries the bytes of a tunnel, both ways: TCP itself knows positions only.
+/// The bytes of a tunnel, in both directions: TCP itself knows only positions.
 pub trait Carrier {
-    /// A frame that goes in.
+    /// A frame put into the tunnel.
     type Frame;
-    /// One that comes out.
+    /// A frame taken out of the tunnel.
     type Arrived;
-    /// What has to be told beside the segments.
+    /// Information that must be passed beside the segments.
     type Beside;
 
-    /// A frame goes into the stream; how many bytes it takes there.
+    /// Puts a frame into the stream; returns its bytes there.
     fn put(&mut self, frame: Self::Frame) -> (u64, Self::Beside);
-    /// The other end has these first bytes of the stream.
+    /// The other end has the first `upto` bytes of the stream.
     fn acknowledged(&mut self, upto: u64);
-    /// Bytes of the other end's stream have come, from this offset on.
+    /// Stores bytes of the other end's stream, from `offset` on.
     fn store(&mut self, offset: u64, bytes: &[u8]);
-    /// Bytes that the next frame takes, once it is whole among the first `readable` that were not taken yet.
+    /// Length of the next frame, once all its bytes are among the first `readable` bytes that were not taken yet.
     ///
     /// # Errors
-    /// When no frame begins there.
+    /// When the next bytes are no frame.
     fn next(&self, readable: u64) -> Result<Option<u64>, Broken>;
-    /// Takes out the frame of so many bytes that [`Carrier::next`] found.
+    /// Takes out the frame of `len` bytes that [`Carrier::next`] found.
     fn take(&mut self, len: u64) -> Self::Arrived;
 }
 
-/// What tunnels counted.
+/// Counters of tunnels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunnelCounters {
     /// Segments sent.
     pub segments_sent: u64,
     /// Segments received.
     pub segments_received: u64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub resent: u64,
     /// Timeouts.
     pub timeouts: u64,
     /// Connections that ended.
     pub ended: u64,
-    /// Streams in which something stood that is no frame.
+    /// Streams that contained bytes that are no frame.
     pub broken: u64,
 }
 
-/// Something was sent that nobody has answered.
+/// A transmission that the other end has not answered.
 #[derive(Clone, Copy, Debug)]
 struct Unanswered {
     since: Instant,
-    /// When it was looked at last. A time in which the link took nothing, or nobody looked at it here, does not count.
+    /// Time of the last check. Time during which the link took nothing, or nothing was checked here, does not count.
     looked: Instant,
 }
 
@@ -85,7 +88,7 @@ impl Unanswered {
     }
 }
 
-/// So often it is looked at until a server is given up.
+/// Number of checks until a server is given up.
 const LOOKS: u64 = 4;
 
 #[derive(Debug)]
@@ -93,12 +96,12 @@ struct Peer<N, C> {
     name: N,
     tcp: Tcp,
     carrier: C,
-    /// Bytes of the last frame that the send buffer had no room for.
+    /// Bytes of the last frame that found no room in the send buffer.
     pending: u64,
     is_active: bool,
     is_silent: bool,
     unanswered: Option<Unanswered>,
-    /// The deadline that stands in the timers.
+    /// The tunnel's deadline in `timers`.
     armed_at: Instant,
 }
 
@@ -106,26 +109,26 @@ struct Peer<N, C> {
 #[derive(Debug)]
 pub struct Tunnels<N, C> {
     tcp: tcp::Config,
-    /// For how long a server may answer nothing.
+    /// Longest time for which a server may leave a transmission unanswered.
     user_timeout: Duration,
     peers: Vec<Peer<N, C>>,
     by_name: BTreeMap<N, usize>,
     /// Slots of tunnels to servers that are gone.
     free: Vec<usize>,
-    /// Those that may have something to send, in turn.
+    /// Tunnels that may have something to send, in turn.
     active: VecDeque<usize>,
-    /// Those that may have frames to be read.
+    /// Tunnels that may have frames to be read.
     unread: Vec<usize>,
-    /// Those whose connections ended.
+    /// Tunnels whose connections ended.
     ended: Vec<usize>,
-    /// Deadlines that nobody has been told of yet.
+    /// Deadlines not yet reported to the caller.
     timers: Vec<(Instant, usize)>,
-    /// Counted by connections that are no more, and beside them.
+    /// Counters of ended connections, and of events beside connections.
     before: TunnelCounters,
 }
 
 impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
-    /// None yet. A server that answers nothing for so long is given up.
+    /// No tunnels yet. A server that answers nothing for `user_timeout` is given up.
     pub fn new(tcp: tcp::Config, user_timeout: Duration) -> Tunnels<N, C> {
         Tunnels {
             tcp,
@@ -141,7 +144,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         }
     }
 
-    /// The parameters of their TCP.
+    /// The parameters of the tunnels' TCP.
     pub fn tcp(&self) -> &tcp::Config {
         &self.tcp
     }
@@ -149,27 +152,27 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
     pub fn find(&self, name: N) -> Option<usize> {
         self.by_name.get(&name).copied()
     }
-    /// The server a tunnel leads to, and what carries its bytes.
+    /// The server at the tunnel's other end, and the carrier of the tunnel's bytes.
     pub fn peer(&self, at: usize) -> (N, &C) {
         (self.peers[at].name, &self.peers[at].carrier)
     }
-    /// What carries the bytes of one.
+    /// The carrier of a tunnel's bytes.
     pub fn carrier_mut(&mut self, at: usize) -> &mut C {
         &mut self.peers[at].carrier
     }
-    /// Servers that there is a tunnel to.
+    /// Number of servers with a tunnel.
     pub fn servers(&self) -> usize {
         self.by_name.len()
     }
-    /// What carries the bytes of each.
+    /// The carrier of each tunnel's bytes.
     pub fn carriers(&self) -> impl Iterator<Item = &C> {
         self.peers.iter().map(|peer| &peer.carrier)
     }
-    /// Whether one may have something to send.
+    /// Whether a tunnel may have something to send.
     pub fn has_output(&self) -> bool {
         !self.active.is_empty()
     }
-    /// Whether one may have frames to be read.
+    /// Whether a tunnel may have frames to be read.
     pub fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
@@ -177,16 +180,16 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
     pub fn has_room(&self, at: usize) -> bool {
         self.peers[at].pending == 0
     }
-    /// Whether the server did not answer when it was spoken to last.
+    /// Whether the server left the last transmission unanswered.
     pub fn is_silent(&self, at: usize) -> bool {
         self.peers[at].is_silent
     }
-    /// What all of them have counted.
+    /// Counters of all tunnels together.
     pub fn counters(&self) -> TunnelCounters {
         self.peers.iter().fold(self.before, |sum, peer| add(sum, &peer.tcp))
     }
 
-    /// The tunnel to another server, with a connection that is open or waits to be opened.
+    /// Adds the tunnel to another server, with a connection that is open or waits to be opened.
     pub fn add(&mut self, name: N, tcp: Tcp, carrier: C) -> usize {
         let peer = Peer {
             name,
@@ -212,8 +215,8 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         at
     }
 
-    /// A server is gone, and nothing is said to it any more: its slot is free for another, with `empty` in it until then. What carried
-    /// the tunnel holds what was in it.
+    /// Removes the tunnel to a server that is gone, without a message to that server. The slot is free for another
+    /// tunnel, and holds `empty` until then. Returns the old carrier with its contents.
     pub fn remove(&mut self, at: usize, empty: C) -> C {
         let carrier = self.renew(at, 0, empty);
         self.peers[at].is_active = false;
@@ -226,7 +229,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         carrier
     }
 
-    /// Opens the connection unless it is open, or on its way to be.
+    /// Opens the connection unless it is open or opening.
     pub fn open(&mut self, now: Instant, at: usize, iss: impl FnOnce() -> u32) {
         if self.peers[at].tcp.state() == State::Listen {
             self.peers[at].tcp = Tcp::connect(&self.tcp, now, iss(), None);
@@ -234,7 +237,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         }
     }
 
-    /// Something happened to a tunnel: it may have something to say, now or later.
+    /// Notes an event at a tunnel: the tunnel may have something to send, now or later.
     fn touch(&mut self, at: usize) {
         let peer = &mut self.peers[at];
         if !core::mem::replace(&mut peer.is_active, true) {
@@ -248,7 +251,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         let peer = &mut self.peers[at];
         let look = peer.unanswered.filter(|_| user_timeout != Duration::MAX);
         let look = look.map(|unanswered| unanswered.looked + Duration(user_timeout.0 / LOOKS));
-        // One that is too early costs a look; setting it anew with every segment would cost more.
+        // A timer that is too early costs one check; setting it anew with every segment would cost more.
         if let Some(deadline) = peer.tcp.poll_timeout().into_iter().chain(look).min()
             && deadline < peer.armed_at
         {
@@ -257,7 +260,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         }
     }
 
-    /// A frame goes into its tunnel, which [has room](Tunnels::has_room); what is to be told beside its bytes.
+    /// Puts a frame into a tunnel that [has room](Tunnels::has_room); returns the information to pass beside the bytes.
     pub fn send(&mut self, now: Instant, at: usize, frame: C::Frame) -> C::Beside {
         let peer = &mut self.peers[at];
         assert_eq!(peer.pending, 0, "a frame goes in when the one before it is in");
@@ -267,7 +270,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         beside
     }
 
-    /// Moves what is left of a frame into the send buffer.
+    /// Moves the rest of a frame into the send buffer.
     fn push(&mut self, now: Instant, at: usize) {
         let peer = &mut self.peers[at];
         if peer.pending > 0 {
@@ -276,7 +279,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         self.touch(at);
     }
 
-    /// What to send next, and through which tunnel.
+    /// The next segment to send, and its tunnel.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<(usize, Transmit)> {
         while let Some(at) = self.active.pop_front() {
             let peer = &mut self.peers[at];
@@ -297,11 +300,11 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         None
     }
 
-    /// A segment came through a tunnel, with these bytes where segments carry any.
+    /// Receives a segment through a tunnel, with its bytes where segments carry any.
     pub fn receive(&mut self, now: Instant, at: usize, segment: &Segment, bytes: &[u8], ce: bool) {
         let peer = &mut self.peers[at];
         if peer.tcp.state() == State::Closed {
-            // It begins anew when what came through it has been read: who opens it tries again.
+            // A closed tunnel begins anew when all its received bytes have been read: a peer that opens it tries again.
             return;
         }
         let offset = if bytes.is_empty() { None } else { peer.tcp.offset_of(segment) };
@@ -309,13 +312,14 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         let before = offset.map(|offset| here(&peer.tcp, offset));
         let acked = peer.tcp.bytes_acked();
         let heard = peer.tcp.receive(&self.tcp, now, segment, ce);
-        // What it has, or that it has no room.
+        // The answer tells the other end's position, or that it has no room.
         let is_answered = peer.tcp.is_answered();
         if peer.tcp.state() >= State::Established && (is_answered || peer.tcp.bytes_acked() > acked) {
             peer.unanswered = (!is_answered).then_some(Unanswered::new(now));
         }
         if let (Some(offset), Some(before)) = (offset, before) {
-            // Of bytes that came before, those count that came first; what TCP does not take is not kept, either.
+            // Bytes that arrive twice count once, at their first arrival. Bytes that TCP does not take are not stored
+            // either.
             let after = here(&peer.tcp, offset);
             if after > before {
                 peer.carrier.store(before, &bytes[(before - offset) as usize..(after - offset) as usize]);
@@ -324,7 +328,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         peer.carrier.acknowledged(peer.tcp.bytes_acked());
         peer.is_silent &= peer.tcp.state() < State::Established;
         if heard.peer_closed() {
-            // No server closes a tunnel: it is somebody else, and what may still be read is not a server's.
+            // No server closes a tunnel: the peer is a stranger, and the bytes still to be read are not a server's.
             peer.tcp.abort();
         }
         self.push(now, at);
@@ -333,13 +337,13 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         }
     }
 
-    /// The next frame whose bytes are all here and its tunnel, of each one in turn: `turn` says whose, from 0 on.
+    /// The next complete frame and its tunnel; the tunnels take turns. `turn` is the position in the round, from 0 on.
     pub fn poll_frame(&mut self, now: Instant, turn: &mut usize) -> Option<(usize, C::Arrived)> {
         while !self.unread.is_empty() {
             *turn %= self.unread.len();
             let at = self.unread[*turn];
             let read = self.read(now, at);
-            // Its window may have opened.
+            // The tunnel's window may have opened.
             self.touch(at);
             if let Some(frame) = read {
                 *turn += 1;
@@ -350,7 +354,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         None
     }
 
-    /// The next frame whose bytes are all here, of one tunnel.
+    /// The next complete frame of one tunnel.
     pub fn poll_frame_of(&mut self, now: Instant, at: usize) -> Option<C::Arrived> {
         self.read(now, at)
     }
@@ -372,18 +376,19 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         }
     }
 
-    /// Whether a connection has ended and nobody was told.
+    /// Whether a connection has ended and [`Tunnels::poll_ended`] has not yet reported it.
     pub fn has_ended(&self) -> bool {
         self.ended.iter().any(|at| !self.unread.contains(at))
     }
 
-    /// The next tunnel whose connection has ended, all that came through it read: it is to be [begun anew](Tunnels::renew).
+    /// The next tunnel whose connection has ended and whose received bytes are all read: it is to be [begun
+    /// anew](Tunnels::renew).
     pub fn poll_ended(&mut self) -> Option<usize> {
         let next = self.ended.iter().position(|at| !self.unread.contains(at))?;
         Some(self.ended.swap_remove(next))
     }
 
-    /// Begins a tunnel anew; what carried it holds what was in it.
+    /// Begins a tunnel anew; returns the old carrier with its contents.
     pub fn renew(&mut self, at: usize, iss: u32, carrier: C) -> C {
         let peer = &mut self.peers[at];
         let ended = core::mem::replace(&mut peer.tcp, Tcp::listen(&self.tcp, iss, None));
@@ -394,12 +399,12 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         core::mem::replace(&mut peer.carrier, carrier)
     }
 
-    /// Deadlines: each is to be [handed back](Tunnels::handle_timeout) when it has come.
+    /// New deadlines: each is to be [handed back](Tunnels::handle_timeout) when it has come.
     pub fn take_timers(&mut self) -> impl Iterator<Item = (Instant, usize)> + '_ {
         self.timers.drain(..)
     }
 
-    /// A deadline has come.
+    /// Handles a deadline.
     pub fn handle_timeout(&mut self, now: Instant, deadline: Instant, at: usize) {
         let peer = &mut self.peers[at];
         if peer.armed_at == deadline {

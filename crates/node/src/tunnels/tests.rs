@@ -1,4 +1,4 @@
-//! Two servers and a cable of 100 us that may lose, with a clock.
+//! Two servers, a cable of 100 us that may lose frames, and a clock.
 
 extern crate std;
 
@@ -74,7 +74,7 @@ struct World {
     ends: [End; 2],
     cable: Vec<Flying>,
     rng: Rng,
-    /// One segment in so many is lost, and one comes late.
+    /// One segment in `loses` is lost, and one comes late.
     loses: u64,
     cut: bool,
 }
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Sends `count` frames each way, and receives them, each once and in order.
+    /// Sends `count` frames in each direction, and receives each of them once and in order.
     fn both_directions(&mut self, count: u64) {
         let (mut sent, mut seen) = ([0; 2], [0; 2]);
         for _ in 0..2_000_000 {
@@ -142,7 +142,7 @@ impl World {
 }
 
 impl World {
-    /// The first end gives up what it has said, at its time and no other.
+    /// Runs until the first end gives up its unanswered transmission; this must happen at its time and no other.
     fn until_given_up(&mut self, since: Instant) {
         while self.ends[0].lost == 0 {
             self.step();
@@ -159,7 +159,7 @@ fn what_goes_in_comes_out_whoever_opens() {
     w.both_directions(2_000);
     // A SYN of both goes out once more, as the answer to the other's.
     assert!(w.ends.iter().all(|end| end.tunnels.counters().resent <= 1));
-    // One does.
+    // One end opens.
     let mut w = World::new();
     assert!(w.ends[0].send(w.now, 8, 60));
     for _ in 0..20 {
@@ -168,7 +168,7 @@ fn what_goes_in_comes_out_whoever_opens() {
     assert_eq!((w.ends[1].read(w.now), w.ends[1].read(w.now)), (Some(8), None));
     w.both_directions(10);
     (0..1_000).for_each(|_| w.step());
-    // What is acknowledged is not kept.
+    // Acknowledged bytes are not kept.
     assert_eq!(w.ends.each_ref().map(End::bytes), [(0, 0); 2]);
     assert_eq!(w.ends[0].tunnels.counters().segments_sent, w.ends[1].tunnels.counters().segments_received);
 }
@@ -213,7 +213,7 @@ fn a_server_that_starts_again_is_opened_to_again_and_what_was_on_its_way_is_hand
         let mut w = World::new();
         w.both_directions(100);
         (0..1_000).for_each(|_| w.step());
-        // Nobody reads it any more.
+        // The frames are not read any more.
         let mut unread = 0;
         while w.ends[0].send(w.now, unread, 1_000) {
             unread += 1;
@@ -229,7 +229,7 @@ fn a_server_that_starts_again_is_opened_to_again_and_what_was_on_its_way_is_hand
             w.step();
         }
         assert_eq!(w.ends[0].lost as u64, unread, "of end 1 none was acknowledged");
-        // And both can be spoken to.
+        // And both can send again.
         while w.ends.iter_mut().any(|end| end.read(w.now).is_some()) {}
         w.both_directions(50);
         assert_eq!(w.ends[0].tunnels.counters().ended, 1);
@@ -293,7 +293,8 @@ fn the_time_until_a_server_is_given_up_is_that_and_no_number_of_timeouts() {
     }
 }
 
-/// What the link does not let go nobody can answer, and who stood still has not looked for an answer.
+/// The other end cannot answer a segment that the link does not send. An end that stood still has not looked for an
+/// answer.
 #[test]
 fn nobody_is_given_up_who_was_not_heard() {
     let mut w = World::new();
@@ -301,7 +302,7 @@ fn nobody_is_given_up_who_was_not_heard() {
     let now = w.now;
     assert!(w.ends[0].send(now, 99, 60));
     w.step();
-    // Nobody looks for a while.
+    // No end is polled for a while.
     w.now += USER_TIMEOUT.saturating_mul(2);
     w.step();
     assert!(w.ends[0].send(w.now, 100, 60));
@@ -323,7 +324,7 @@ fn nobody_is_given_up_who_was_not_heard() {
 fn who_answers_and_takes_nothing_is_not_given_up() {
     let mut w = World::new();
     let mut sent = 0;
-    // Ten times as long as one who does not answer.
+    // Ten times the time after which a silent server is given up.
     while w.now < Instant::ZERO.saturating_add(USER_TIMEOUT.saturating_mul(10)) {
         sent += u64::from(w.ends[0].send(w.now, sent, 1_000));
         w.step();
@@ -367,14 +368,14 @@ fn who_is_gone_leaves_its_place_to_another() {
         assert!(tunnels.poll_transmit(now).is_some());
         assert_eq!(tunnels.remove(at, Bytes::new(MAX_FRAME)).into_unacknowledged().count(), 0);
     }
-    // Old deadlines are nobody's.
+    // Old deadlines have no effect.
     let timers: Vec<_> = w.ends[0].timers.drain(..).collect();
     let End { tunnels, .. } = &mut w.ends[0];
     timers.into_iter().for_each(|(deadline, at)| tunnels.handle_timeout(deadline, deadline, at));
     assert!(tunnels.poll_transmit(now).is_none());
 }
 
-/// Segments that nobody sent, of any kind: whatever they do to the connection, no buffer grows beyond its bounds and none panics.
+/// Random segments of any kind: whatever they do to the connection, no buffer grows beyond its bounds and no end panics.
 #[test]
 fn segments_of_any_kind_bring_nobody_down() {
     let mut rng = Rng::from_words(&[11]);

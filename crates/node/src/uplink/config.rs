@@ -1,4 +1,4 @@
-//! What an uplink is set up with.
+//! Settings of an uplink.
 
 use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
 use sluicenet_proto::cee::pfc::Watermarks;
@@ -8,14 +8,15 @@ use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_wire::ethernet::{FCS_LEN, MIN_LEN, MacAddress};
 
-/// Bytes of a frame on the wire besides itself: preamble, start delimiter and gap.
+/// Extra bytes of a frame on the wire: preamble, start delimiter and gap.
 const GAP: u32 = 20;
-/// What a link sends in this time waits for it at most of a class under flow control, and so many bytes at least.
+/// Limits of a lossless class's transmit queue: the bytes that the link sends in `TRANSMITS`, but at least
+/// `TRANSMIT_LEAST`.
 const TRANSMITS: Duration = Duration::from_ms(1);
 const TRANSMIT_LEAST: u32 = 64 << 10;
-/// What goes to a device at once takes the link this part of what either end may take to answer, at most.
+/// Frames given to a device at once may take the link at most the response time of either end divided by this number.
 const AHEAD: u64 = 16;
-/// A receiver that takes this part of the link's speed is slow, not stuck.
+/// A receiver at the link's speed divided by this number is slow, not stuck.
 const SLOWEST: u64 = 50;
 
 /// A link and the buffers at this end of it.
@@ -23,9 +24,9 @@ const SLOWEST: u64 = 50;
 pub struct Link {
     /// The address of this end.
     pub address: MacAddress,
-    /// Its speed.
+    /// The link's speed.
     pub rate: Rate,
-    /// Bytes of its longest frame without the check sequence.
+    /// Bytes of the link's longest frame without the check sequence.
     pub max_frame: u32,
     /// Classes under flow control.
     pub lossless: PrioritySet,
@@ -33,27 +34,28 @@ pub struct Link {
     pub marks: Watermarks,
     /// Receive buffer of each other class, in bytes.
     pub buffer: u32,
-    /// Bytes to be sent of a class under flow control above which it takes no more from the switch; of another one, its `buffer`.
+    /// Limit of the bytes to be sent in a class under flow control. Above the limit the class takes no more frames from
+    /// the switch. The limit of any other class is `buffer`.
     pub transmit: u32,
-    /// Quanta that a pause asks for.
+    /// Quanta requested by a pause.
     pub quanta: u16,
-    /// How far this end may fall behind the link and catch up: as long as its loop may take to come round.
+    /// Longest time that this end may fall behind the link and catch up: the longest round of its loop.
     pub catch_up: Duration,
-    /// How far it may be ahead of the link, with frames that a device takes at once: they are at the neighbour later, as if it had answered
-    /// later.
+    /// Longest time that this end may be ahead of the link, with frames that a device takes at once. The neighbour
+    /// receives them later, as if it had answered later.
     pub ahead: Duration,
-    /// A class that has frames and was paused for so long is in a storm; see [`Link::patience`].
+    /// A class that has frames and was paused for this time is in a storm; see [`Link::patience`].
     pub detection_time: Duration,
-    /// A storm is over when no pause came for so long.
+    /// A storm is over when no pause came for this time.
     pub restoration_time: Duration,
 }
 
 /// A receive buffer that is too small for flow control on its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoHeadroom {
-    /// Bytes of the buffer of a class.
+    /// Bytes of a class's buffer.
     pub buffer: u32,
-    /// Bytes it must have at least.
+    /// Bytes that the buffer must have at least.
     pub needs: u64,
 }
 
@@ -67,8 +69,9 @@ impl core::fmt::Display for NoHeadroom {
 impl core::error::Error for NoHeadroom {}
 
 impl Link {
-    /// A link whose longest frame has `max_frame` bytes (destination to check sequence) and on which either end answers within
-    /// `response`: cable, device queues, and the time a loop takes to come round. A class has `buffer` bytes to receive into.
+    /// A link whose longest frame has `max_frame` bytes (destination to check sequence) and on which either end answers
+    /// within `response`. The response time includes the cable, device queues, and a round of the loop. A class has a
+    /// receive buffer of `buffer` bytes.
     pub fn new(
         address: MacAddress,
         rate: Rate,
@@ -81,18 +84,19 @@ impl Link {
         let headroom = Headroom {
             rate,
             data_delay: response,
-            // What the other end fell behind it sends as well.
+            // The other end also sends the frames with which it catches up.
             pause_delay: Duration(2 * response.0),
             max_frame: max_frame + GAP,
             pfc_frame: PFC_FRAME_BYTES + GAP,
         };
-        // Below XOFF there is room for two of the longest frames, or a class that is let go would be stopped by its first.
+        // Below XOFF there is room for two of the longest frames. Otherwise the first frame of a released class would
+        // stop the class again.
         let needs = headroom.bytes() + 2 * u64::from(max_frame);
         if u64::from(buffer) < needs {
             return Err(NoHeadroom { buffer, needs });
         }
         let xoff = buffer - headroom.bytes() as u32;
-        // Crisan 2014, Table 2.1: XOFF at 97 KB, XON at 80 KB; a frame apart at least.
+        // Crisan 2014, Table 2.1: XOFF at 97 KB, XON at 80 KB; at least a frame between them.
         let xon = (u64::from(xoff) * 80 / 97).min(u64::from(xoff - max_frame)) as u32;
         Ok(Link {
             address,
@@ -101,7 +105,7 @@ impl Link {
             lossless,
             marks: Watermarks { xoff, xon, capacity: buffer, headroom: buffer - xoff },
             buffer,
-            // What is held waits with those who sent it, and nobody else's frames behind it.
+            // Frames beyond this limit wait with their senders, and no other sender's frames wait behind them.
             transmit: u32::try_from(rate.bytes_in(TRANSMITS)).unwrap_or(u32::MAX).max(TRANSMIT_LEAST).min(buffer),
             quanta: u16::MAX,
             catch_up: response,
@@ -111,14 +115,15 @@ impl Link {
         })
     }
 
-    /// Up to `bytes` may go to the device at once, as far as the time that this takes the link is little beside what either end may take
-    /// to answer.
+    /// Allows up to `bytes` to go to the device at once. The link must send these bytes in a small part of either end's
+    /// response time.
     pub fn with_bursts(self, bytes: u32) -> Link {
         Link { ahead: self.rate.time_for(bytes.into()).min(Duration(self.catch_up.0 / AHEAD)), ..self }
     }
 
-    /// The least time after which a pause is a storm. Until a neighbour obeys it sends for as long as either end may take to answer,
-    /// and the pause lasts until the receiver behind has taken that: so long at a fiftieth of the link's speed.
+    /// The shortest time after which a pause counts as a storm. A neighbour sends for a response time of either end
+    /// before it obeys. The pause lasts until the receiver behind has taken these frames, at a fiftieth of the link's
+    /// speed or more.
     pub fn patience(&self) -> Duration {
         patience(self.catch_up)
     }

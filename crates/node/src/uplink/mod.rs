@@ -1,16 +1,16 @@
-//! An uplink: what sits between the switch of a server and the physical link, on a link with priority flow control
-//! (802.1Qbb; Crisan 2014, 2.2.2.1 and 4.4.1).
+//! An uplink connects the switch of a server to the physical link, on a link with priority flow control (802.1Qbb; Crisan
+//! 2014, 2.2.2.1 and 4.4.1).
 //!
-//! - What arrives is charged to the receive buffer of its class until the switch has given it back; above XOFF the neighbour
-//!   is stopped, below XON let go. A lossless class keeps headroom for what still arrives; whatever exceeds that is a violation
-//!   and counted as one.
-//! - What the switch delivers waits in a queue for each class, which the neighbour's pauses stop, at the speed of the link.
-//!   Pause frames go ahead of data.
-//! - A class that is paused for too long while it has frames is in a storm: what it has and gets is dropped by name until no
-//!   pause came for a while, so that nobody behind waits for it.
+//! - An incoming frame is charged to the receive buffer of its class until the switch has given the frame back. Above
+//!   XOFF the neighbour is stopped, below XON released. A lossless class keeps headroom for frames that still arrive. Any
+//!   excess over the headroom is a violation and counted as one.
+//! - Frames from the switch wait in a queue for each class and leave at the speed of the link. The neighbour's pauses
+//!   stop the queue. Pause frames go ahead of data.
+//! - A class that is paused for too long while it has frames is in a storm. Its frames, old and new, are dropped and
+//!   counted until no pause came for a while, so that no other traffic waits for them.
 //! - received = shown to the switch + dropped + inside; taken = sent + dropped + inside.
 //!
-//! What a frame is it does not know: `R` stands for a received one, `T` for one to be sent.
+//! An uplink does not know the contents of frames: `R` stands for a received frame, `T` for a frame to be sent.
 
 mod config;
 
@@ -25,14 +25,15 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::ethernet::{self, EtherType, MIN_LEN};
 use sluicenet_wire::pfc;
 
-/// Bytes of a frame on the wire besides itself: preamble, start delimiter, gap and check sequence (802.3, 4.4.2).
+/// Extra bytes of a frame on the wire: preamble, start delimiter, gap and check sequence (802.3, 4.4.2).
 const WIRE_OVERHEAD: u32 = 8 + 12 + FCS;
 const FCS: u32 = ethernet::FCS_LEN as u32;
 
-/// What a link brought while nobody asked has room up to this, in bytes: as much as a kernel keeps for a device.
+/// Most extra room for frames that arrived while this end was not polled, in bytes: as much as a kernel keeps for a
+/// device.
 const LATE_MOST: u64 = 64 << 20;
 
-/// What an uplink counted.
+/// Counters of an uplink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Data frames received, by class.
@@ -43,13 +44,13 @@ pub struct Counters {
     pub dropped_in: Drops,
     /// Frames from the switch that were dropped.
     pub dropped_out: Drops,
-    /// Frames made here that were.
+    /// Frames made here that were dropped.
     pub own_dropped: u64,
-    /// Pause frames received that were in order.
+    /// Valid pause frames received.
     pub pauses_received: u64,
     /// Pause frames sent.
     pub pauses_sent: u64,
-    /// Pauses of ours that ran out before they were renewed, because this end was not asked in time.
+    /// Pauses sent here that ran out before their renewal, because this end was not polled in time.
     pub pauses_run_out: u64,
     /// Pauses of a class that is not under flow control; ignored.
     pub pauses_lossy: u64,
@@ -63,7 +64,7 @@ pub struct Counters {
     pub control_other: u64,
 }
 
-/// The next thing to be sent.
+/// The next transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Front<'a, T> {
     /// A pause frame, without its check sequence.
@@ -78,12 +79,12 @@ struct Queue<F> {
     bytes: u64,
 }
 
-/// Whose a frame is that is to be sent.
+/// The origin of a frame to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The switch delivered it: it is in the switch's ledger.
+    /// The switch delivered the frame: the frame is in the switch's ledger.
     Switch,
-    /// It was made here, or is a copy: it is in no ledger.
+    /// The frame was made here, or is a copy: it is in no ledger.
     Own,
 }
 
@@ -102,46 +103,48 @@ pub struct Uplink<R, T> {
     gate: Gate,
     signal: Signal,
     watchdog: Watchdog,
-    /// Bytes in the receive buffer, by class, and the most there ever were.
+    /// Bytes in the receive buffer, by class. Their maximum so far is in `most_charged`.
     charged: [u32; PRIORITIES],
-    /// Bytes beside it, of frames that had left it and wait for the switch now.
+    /// Bytes outside the receive buffer, of frames that had left it and now wait for the switch.
     beside: [u32; PRIORITIES],
     most_charged: [u32; PRIORITIES],
     arrived: [Queue<R>; PRIORITIES],
-    /// Classes with frames for the switch, and those whose first has to wait in this round.
+    /// Classes with frames for the switch, and classes whose first frame has to wait in this round.
     shown: PrioritySet,
     waiting: PrioritySet,
     turn_in: Priority,
     next_in: Option<Priority>,
     leaving: [Queue<T>; PRIORITIES],
-    /// Of these, those made here.
+    /// Frames in `leaving` that were made here.
     own_leaving: usize,
     /// Classes with frames to send.
     ready: PrioritySet,
     turn_out: Priority,
     next_out: Option<Priority>,
-    /// A pause frame that is to go first.
+    /// A pause frame to be sent first.
     control: Option<(Pause, [u8; pfc::LEN])>,
-    /// When the link has sent what it was given.
+    /// Time at which the link will have sent its current frames.
     free_at: Instant,
-    /// There was nothing to send when it was last asked for: the time until there is something is not made up for.
+    /// There was nothing to send at the last poll: the idle time is not made up for.
     is_idle: bool,
-    /// Since when the neighbour has been told to pause each class, and the longest that it still sent then.
+    /// Time since which the neighbour has been told to pause each class. The neighbour's longest response is in
+    /// `response`.
     told_at: [Option<Instant>; PRIORITIES],
-    /// When it was told last.
+    /// Time of the last pause message.
     said_at: [Instant; PRIORITIES],
     response: Duration,
     late: u64,
-    /// The neighbour is paused, however full the receive buffer is.
+    /// The neighbour is paused, whatever the level of the receive buffer.
     pauses_neighbour: bool,
-    /// When this end was asked last, and bytes of a class for which there is room beyond its buffer because that was long ago.
+    /// Time of the last poll of this end. Extra room beyond a class's buffer, after a long time without a poll, is in
+    /// `late_room`.
     asked_at: Instant,
     late_room: u64,
     counters: Counters,
 }
 
 impl<R: Copy, T> Uplink<R, T> {
-    /// An uplink that is idle.
+    /// An idle uplink.
     pub fn new(link: Link) -> Uplink<R, T> {
         let quantum = quanta_time(1, link.rate);
         Uplink {
@@ -178,58 +181,62 @@ impl<R: Copy, T> Uplink<R, T> {
         }
     }
 
-    /// What it was set up with.
+    /// The uplink's link settings.
     pub fn link(&self) -> &Link {
         &self.link
     }
 
-    /// What it counted.
+    /// The uplink's counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Its flow control: what it is told, what it tells, and storms that began and ended.
+    /// The uplink's flow control: the pauses it receives, the pauses it sends, and the counts of storms that began and
+    /// ended.
     pub fn flow_control(&self) -> (&Gate, &Signal, (u64, u64)) {
         (&self.gate, &self.signal, self.watchdog.counts())
     }
 
-    /// Bytes of class `p` in the receive buffer, and the most there ever were.
+    /// Bytes of class `p` in the receive buffer, and their maximum so far.
     pub fn charged(&self, p: Priority) -> (u32, u32) {
         (self.charged[p as usize], self.most_charged[p as usize])
     }
 
-    /// The longest that a frame of a class still came after the neighbour had been told to pause it.
+    /// The neighbour's longest response: the time from a pause of a class to the last frame that still arrived in the
+    /// class.
     pub fn longest_response(&self) -> Duration {
         self.response
     }
 
-    /// Frames that came later than the neighbour may take to pause their class: the headroom is not meant for them.
+    /// Frames that arrived after the neighbour's permitted response time to a pause: the headroom is not meant for them.
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// Changes when a class that is paused is in a storm, not before [`Link::patience`]; without `gives_up` storms are counted only.
+    /// Changes the time after which a paused class is in a storm, at least [`Link::patience`]; without `gives_up` storms
+    /// are only counted.
     pub fn set_watchdog(&mut self, detection_time: Duration, restoration_time: Duration, gives_up: bool) {
         let detection_time = detection_time.max(self.link.patience());
         (self.link.detection_time, self.link.restoration_time) = (detection_time, restoration_time);
         self.watchdog.set(detection_time, restoration_time, gives_up);
     }
 
-    /// Frames inside that came from the link and were not shown to the switch yet, and frames that wait to be sent.
+    /// Frames inside that came from the link and were not yet shown to the switch, and frames that wait to be sent.
     pub fn inside(&self) -> (usize, usize) {
         (self.arrived.iter().map(|q| q.frames.len()).sum(), self.leaving.iter().map(|q| q.frames.len()).sum())
     }
 
-    /// Frames that wait to be sent and are the switch's.
+    /// The switch's frames that wait to be sent.
     pub fn of_switch(&self) -> usize {
         self.inside().1 - self.own_leaving
     }
 
     // From the link.
 
-    /// This end is asked what is to be done. If that took longer than either end may take to answer, a pause of ours may have run out and the
-    /// link brought frames all the time: they are here, and a busy machine is no reason to lose them. For those, and for what comes until
-    /// the neighbour obeys again, there is room beside the buffer of a class.
+    /// Starts a round: this end is polled. If the time since the last round exceeds either end's response time, a pause
+    /// sent here may have run out. The link then brought frames all the time, and a busy machine is no reason to lose
+    /// them. These frames have extra room beside the buffer of their class, and so do the frames that arrive until the
+    /// neighbour obeys again.
     pub fn on_round(&mut self, now: Instant) {
         let away = now.since(self.asked_at);
         self.asked_at = now;
@@ -239,7 +246,7 @@ impl<R: Copy, T> Uplink<R, T> {
         }
     }
 
-    /// All that has come has been handed in.
+    /// All frames that arrived have been handed in.
     pub fn on_drained(&mut self) {
         let is_low = |p: Priority| self.charged[p as usize] <= self.link.marks.xoff;
         if self.late_room > 0 && self.link.lossless.iter().all(is_low) {
@@ -247,12 +254,12 @@ impl<R: Copy, T> Uplink<R, T> {
         }
     }
 
-    /// Whether a frame is MAC Control, which ends here: [`Uplink::control`].
+    /// Whether a frame is a MAC Control frame, which ends here: [`Uplink::control`].
     pub fn is_control(frame: &[u8]) -> bool {
         frame.get(12..14) == Some(&EtherType::MAC_CONTROL.0.to_be_bytes())
     }
 
-    /// A MAC Control frame, without its check sequence.
+    /// Handles a MAC Control frame, without its check sequence.
     pub fn control(&mut self, now: Instant, frame: &[u8]) {
         if frame.len() < MIN_LEN {
             self.counters.control_short += 1;
@@ -278,8 +285,8 @@ impl<R: Copy, T> Uplink<R, T> {
         self.choose_again();
     }
 
-    /// Charges a frame of `len` bytes (without its check sequence) that arrived. `Err` when it must be dropped, which has
-    /// been counted.
+    /// Charges a frame of `len` bytes (without its check sequence) that arrived. `Err` when the frame must be dropped;
+    /// the drop is already counted.
     pub fn charge(&mut self, now: Instant, p: Priority, len: u32) -> Result<(), DropReason> {
         let i = p as usize;
         self.counters.received[i] += 1;
@@ -287,7 +294,7 @@ impl<R: Copy, T> Uplink<R, T> {
             let response = now.since(told);
             self.response = self.response.max(response);
             self.late += u64::from(response > self.link.catch_up);
-            // It may not have heard: the headroom is for more than it can have been slow so far.
+            // The neighbour may have missed the pause. The headroom suffices for a longer delay than the delay so far.
             if now.since(self.said_at[i]) > self.link.catch_up {
                 self.signal.tell_again(p);
             }
@@ -313,8 +320,8 @@ impl<R: Copy, T> Uplink<R, T> {
         Ok(())
     }
 
-    /// A frame that was [released](Uplink::release) because something else bounded it waits for the switch now: the neighbour is paused
-    /// for it as for any other, but it takes no room from those that arrive.
+    /// Charges a frame that was [released](Uplink::release) because it had another bound, and that now waits for the
+    /// switch. The neighbour is paused for the frame as for any other, but the frame takes no room from arriving frames.
     pub fn charge_beside(&mut self, p: Priority, len: u32) {
         let i = p as usize;
         self.beside[i] += len + FCS;
@@ -323,7 +330,7 @@ impl<R: Copy, T> Uplink<R, T> {
         }
     }
 
-    /// It has left.
+    /// Releases a frame charged by [`Uplink::charge_beside`].
     pub fn release_beside(&mut self, p: Priority, len: u32) {
         self.beside[p as usize] -= len + FCS;
         self.fall(p);
@@ -349,7 +356,7 @@ impl<R: Copy, T> Uplink<R, T> {
         self.refuse(reason, len);
     }
 
-    /// A frame that has been charged is next for the switch, behind those of its class.
+    /// Queues a charged frame for the switch, behind the frames of its class.
     pub fn show(&mut self, p: Priority, len: u32, frame: R) {
         let queue = &mut self.arrived[p as usize];
         queue.frames.push_back((frame, len, Origin::Switch));
@@ -357,7 +364,7 @@ impl<R: Copy, T> Uplink<R, T> {
         self.shown.insert(p);
     }
 
-    /// A frame that was charged has left the receive buffer.
+    /// Releases a charged frame that has left the receive buffer.
     pub fn release(&mut self, p: Priority, len: u32) {
         let i = p as usize;
         self.charged[i] -= len + FCS;
@@ -372,7 +379,8 @@ impl<R: Copy, T> Uplink<R, T> {
 
     // To the switch.
 
-    /// The next frame for the switch and its class; it stays the next until [`Uplink::accept`] or [`Uplink::defer`].
+    /// The next frame for the switch and its class. The frame stays the next until [`Uplink::accept`] or
+    /// [`Uplink::defer`].
     pub fn next_frame(&mut self) -> Option<(Priority, R)> {
         if self.next_in.is_none() {
             self.next_in = PrioritySet(self.shown.0 & !self.waiting.0).next_after(self.turn_in);
@@ -381,7 +389,7 @@ impl<R: Copy, T> Uplink<R, T> {
         self.arrived[p as usize].frames.front().map(|(frame, ..)| (p, *frame))
     }
 
-    /// The switch took the frame shown; it stays charged.
+    /// Notes that the switch took the frame shown; the frame stays charged.
     pub fn accept(&mut self) {
         let Some(p) = self.next_in.take() else { return };
         let queue = &mut self.arrived[p as usize];
@@ -394,7 +402,7 @@ impl<R: Copy, T> Uplink<R, T> {
         self.turn_in = p;
     }
 
-    /// The frame shown has to wait for the rest of this round; whether there is one of another class.
+    /// Makes the frame shown wait for the rest of this round. Returns whether there is a frame of another class.
     pub fn defer(&mut self) -> bool {
         if let Some(p) = self.next_in.take() {
             self.waiting.insert(p);
@@ -402,15 +410,15 @@ impl<R: Copy, T> Uplink<R, T> {
         self.shown.0 & !self.waiting.0 != 0
     }
 
-    /// A new round begins: what had to wait may be tried again.
+    /// Begins a new round: deferred frames may be tried again.
     pub fn begin_round(&mut self) {
         self.waiting = PrioritySet::NONE;
     }
 
     // From the switch.
 
-    /// Classes of which it takes frames. One that is paused takes them until its queue is full, so that what waits is seen; one
-    /// in a storm takes and drops them.
+    /// Classes in which the uplink takes frames. A paused class takes frames until its queue is full, so that waiting
+    /// frames are seen. A class in a storm takes frames and drops them.
     pub fn takes(&self) -> PrioritySet {
         let mut takes = self.watchdog.storms();
         for p in 0..PRIORITIES as Priority {
@@ -422,12 +430,13 @@ impl<R: Copy, T> Uplink<R, T> {
         takes
     }
 
-    /// Takes a frame of `len` bytes to be sent. The caller asks [`Uplink::takes`] first, and keeps what exceeds it bounded.
+    /// Takes a frame of `len` bytes to be sent. The caller checks [`Uplink::takes`] first, and limits the frames beyond
+    /// it.
     pub fn enqueue(&mut self, now: Instant, p: Priority, len: u32, frame: T) {
         self.enqueue_of(now, Origin::Switch, p, len, frame);
     }
 
-    /// The same of whoever it is.
+    /// Takes a frame of any origin to be sent; see [`Uplink::enqueue`].
     pub fn enqueue_of(&mut self, now: Instant, origin: Origin, p: Priority, len: u32, frame: T) {
         if self.watchdog.storms().contains(p) {
             if origin == Origin::Switch {
@@ -445,7 +454,7 @@ impl<R: Copy, T> Uplink<R, T> {
         self.watchdog.on_waiting(now, p);
     }
 
-    /// Counts a frame of the switch that was dropped instead.
+    /// Counts a frame of the switch that was dropped instead of sent.
     pub fn drop_out(&mut self, reason: DropReason, len: u32) {
         self.counters.dropped_out.count(reason, u64::from(len + FCS));
     }
@@ -460,7 +469,7 @@ impl<R: Copy, T> Uplink<R, T> {
         PrioritySet(self.ready.0 & !self.gate.paused().0)
     }
 
-    /// What is to be sent now; it stays the next until [`Uplink::sent`], or a pause holds it.
+    /// The frame to be sent now. It stays the next until [`Uplink::sent`], or until a pause holds it.
     pub fn front(&mut self, now: Instant) -> Option<Front<'_, T>> {
         if self.signal.is_pending() {
             self.make_control(now);
@@ -485,7 +494,8 @@ impl<R: Copy, T> Uplink<R, T> {
 
     fn make_control(&mut self, now: Instant) {
         let Some(mut pause) = self.signal.poll(now, self.link.quanta, self.pause_lasts) else { return };
-        // One that was not sent yet has said nothing: what it would have said and this one does not, this one says too.
+        // An unsent pause frame has told the neighbour nothing: its classes that the new frame leaves out are added to
+        // the new frame.
         if let Some((unsent, _)) = &self.control {
             let left_out = PrioritySet(unsent.classes.0 & !pause.classes.0);
             for p in left_out.iter() {
@@ -497,7 +507,8 @@ impl<R: Copy, T> Uplink<R, T> {
         self.control = Some((pause, frame));
     }
 
-    /// What [`Uplink::front`] showed has gone to the link; the frame, if it was one.
+    /// Notes that the frame shown by [`Uplink::front`] has gone to the link. Returns the frame unless it was a pause
+    /// frame.
     pub fn sent(&mut self, now: Instant) -> Option<T> {
         let (len, frame) = if let Some((pause, _)) = self.control.take() {
             self.counters.pauses_sent += 1;
@@ -529,7 +540,7 @@ impl<R: Copy, T> Uplink<R, T> {
 
     // Time.
 
-    /// When it has to be looked at: [`Uplink::handle_timeout`], and then [`Uplink::front`].
+    /// The time for the next [`Uplink::handle_timeout`], followed by [`Uplink::front`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let paused = self.gate.paused();
         let to_send = self.control.is_some() || self.signal.is_pending() || !self.may_send().is_empty();
@@ -542,9 +553,10 @@ impl<R: Copy, T> Uplink<R, T> {
         timers.into_iter().flatten().min()
     }
 
-    /// Ends pauses that ran out, renews our own, looks for storms. What has come from the link by `now` is to be handed in first.
+    /// Ends pauses that ran out, renews our own, and detects storms. Frames that arrived from the link by `now` must be
+    /// handed in first.
     pub fn handle_timeout(&mut self, now: Instant) {
-        // Half of its time before it runs out a pause is renewed.
+        // A pause is renewed when half of its time has passed.
         let in_time = self.signal.poll_timeout().is_none_or(|at| now <= at + Duration(self.pause_lasts.0 / 2));
         self.counters.pauses_run_out += u64::from(!in_time);
         self.signal.handle_timeout(now);

@@ -1,4 +1,4 @@
-//! Two uplinks back to back in virtual time, and what a neighbour may do to one.
+//! Two uplinks back to back in virtual time, and misbehaviour of a neighbour.
 
 use super::*;
 use alloc::vec::Vec;
@@ -36,20 +36,20 @@ enum OnWire {
     Frame(Priority, u32, u32),
 }
 
-/// Sender and receiver with a wire each way. What is sent at random in two lossless classes and a lossy one is taken slowly.
+/// Sender and receiver with a wire each way. Random traffic in two lossless classes and a lossy one is taken slowly.
 struct Pair {
     now: Instant,
     rng: Rng,
     ends: [End; 2],
     wires: [VecDeque<(Instant, OnWire)>; 2],
     delay: Duration,
-    /// Out of 10,000 control frames.
+    /// Lost control frames out of 10,000.
     loses: u64,
     numbers: [u32; PRIORITIES],
     seen: [Vec<u32>; PRIORITIES],
-    /// Frames the receiver's switch holds, and when it gives each back.
+    /// Frames that the receiver's switch holds, and the time at which each is given back.
     held: VecDeque<(Instant, Priority, u32)>,
-    /// One in so many steps the receiver's switch takes a frame.
+    /// The receiver's switch takes a frame in one of so many steps.
     slowness: u64,
 }
 
@@ -182,7 +182,7 @@ fn with_headroom_as_computed_a_lossless_class_loses_nothing() {
 
 #[test]
 fn with_less_headroom_than_computed_the_violation_shows() {
-    // As if either end answered within 1 us, which it does not.
+    // The link is set up for a response within 1 us, which neither end achieves.
     let link = Link::new(MacAddress::local(1), RATE, MAX_FRAME, Duration::from_us(1), LOSSLESS, 9_000).unwrap();
     let mut pair = Pair::new(1, Link { catch_up: RESPONSE, ..link });
     pair.delay = Duration::from_us(60);
@@ -231,7 +231,7 @@ fn hostile_26_a_neighbour_that_pauses_for_ever_is_given_up_and_taken_back() {
     assert_eq!(end.flow_control().2, (1, 1));
     let given_up = end.counters().dropped_out.frames(DropReason::Watchdog);
     assert!(given_up > 1_000, "{given_up}");
-    // It came back: 200 ms after the last pause, of the end of 390 ms.
+    // The class came back: 200 ms after the last pause, which was at 390 ms.
     let after = pair.seen[3].len();
     for _ in 0..20_000 {
         pair.step();
@@ -307,7 +307,7 @@ fn hostile_29_who_ignores_pauses_exceeds_the_headroom_and_is_counted() {
     assert_eq!(fitted, link.marks.capacity / 1_518);
     assert_eq!(end.counters().dropped_in.frames(DropReason::HeadroomExceeded), u64::from(1_000 - fitted));
     assert_eq!(end.counters().dropped_in.bytes(DropReason::HeadroomExceeded), u64::from(1_000 - fitted) * 1_518);
-    // It was told.
+    // The neighbour was told.
     let Some(Front::Pause(frame)) = end.front(us(1)) else { panic!() };
     assert_eq!(pfc::Repr::parse(frame).unwrap().quanta_of(3), Some(u16::MAX));
 }
@@ -329,7 +329,7 @@ fn who_still_sends_when_it_should_have_answered_is_told_again() {
     };
     let late = us(1) + RESPONSE;
     assert_eq!([us(1), us(0) + RESPONSE, late].map(|now| told_at(&mut end, now)), [false, false, true]);
-    // And no sooner than it may answer that.
+    // The next pause comes no sooner than the neighbour's response time.
     assert_eq!(
         [late + RESPONSE, late + RESPONSE + Duration::from_us(1)].map(|now| told_at(&mut end, now)),
         [false, true]
@@ -337,7 +337,8 @@ fn who_still_sends_when_it_should_have_answered_is_told_again() {
     assert_eq!(end.flow_control().1.stops(), 1);
 }
 
-/// As it was found on a testbed: a switch that had no processor for half a second let its pauses run out, and what had come since had no room.
+/// Found on a testbed: a switch without a processor for half a second let its pauses run out, and the frames that had
+/// arrived found no room.
 #[test]
 fn what_came_while_nobody_asked_has_room_and_no_more_than_that() {
     let mut end: End = Uplink::new(link(200_000));
@@ -353,22 +354,23 @@ fn what_came_while_nobody_asked_has_room_and_no_more_than_that() {
     assert_eq!(fill(&mut end, u64::from(xoff) + 2_000).0, 0);
     assert!(matches!(end.front(us(0)), Some(Front::Pause(_))));
     end.sent(us(0));
-    // Within its time nothing more has room.
+    // Within the response time there is no extra room.
     end.on_round(us(0) + RESPONSE);
     assert!(fill(&mut end, 400_000).0 > 0);
-    // Half a second: all that the link can have brought, and what comes until the neighbour hears of it.
+    // Half a second: there is room for all frames that the link can have brought, and for frames until the neighbour
+    // hears of the pause.
     let away = Duration::from_ms(500);
     end.on_round(us(0) + RESPONSE + away);
     let headroom = u64::from(end.link.marks.headroom);
     assert_eq!(fill(&mut end, RATE.bytes_in(away)).0, 0);
     assert!(matches!(end.front(end.asked_at), Some(Front::Pause(_))), "it is told at once");
     assert_eq!(fill(&mut end, headroom).0, 0);
-    // Who ignores pauses gets no more.
+    // A neighbour that ignores pauses gets no more room.
     end.on_round(end.asked_at + RESPONSE);
     end.on_drained();
     let (lost, held) = fill(&mut end, 400_000);
     assert!(lost > 200, "{lost}");
-    // When it has drained all is as it was.
+    // When the buffer has drained, all is as before.
     (0..held).for_each(|_| end.release(3, 1_514));
     end.on_drained();
     let (lost, more) = fill(&mut end, 400_000);
@@ -429,7 +431,7 @@ fn what_it_had_nothing_to_send_in_it_does_not_make_up_for() {
     assert_eq!(send(&mut end, us(40_030)), 0);
     end.control(ms(80), &pause(1 << 3, 0));
     assert_eq!(send(&mut end, ms(80)), 1);
-    // Late itself: it sends what it should have sent.
+    // Late itself: the end sends all frames that it should have sent.
     let caught_up = send(&mut end, ms(100));
     assert!((1_620..=1_630).contains(&caught_up), "{caught_up}");
 }
@@ -446,14 +448,14 @@ fn a_burst_goes_at_once_and_counts_as_sent_at_the_links_speed() {
     assert_eq!(send(&mut end, us(524)), 43);
     let later: usize = (525..10_525).map(|t| send(&mut end, us(t))).sum();
     assert!((812..=814).contains(&later), "{later}");
-    // To be idle for a moment does not begin a burst anew.
+    // A short idle time does not begin a burst anew.
     let mut end: End = Uplink::new(slow.with_bursts(64 << 10));
     let bursts = (0..100).map(|t| {
         (0..5).for_each(|n| end.enqueue(us(t), 3, 1_514, (n, 1_514)));
         send(&mut end, us(t))
     });
     assert!((50..=52).contains(&bursts.sum::<usize>()));
-    // Little beside the time to answer.
+    // The bursts are small beside the response time.
     let quick = link(200_000).with_bursts(64 << 10);
     assert_eq!(quick.ahead, Duration(RESPONSE.0 / 16));
 }
@@ -508,7 +510,7 @@ fn a_pause_is_no_storm_while_a_slow_receiver_takes_what_came_before_it() {
     };
     assert_eq!(storms(&mut end, 0, 1_000), 0);
     assert_eq!(storms(&mut end, 1_000, 1_010), 1);
-    // Who asks for more gets it.
+    // A longer detection time can be requested.
     let mut end: End = Uplink::new(make(needs as u32).unwrap());
     end.set_watchdog(Duration::from_ms(3_000), Duration::from_ms(200), true);
     end.control(us(0), &pause(1 << 3, u16::MAX));

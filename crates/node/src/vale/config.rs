@@ -1,43 +1,44 @@
-//! How a switch is set up.
+//! Settings of a switch.
 
 use super::Port;
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
 
-/// What the watchdog does about a port that is stuck.
+/// The watchdog's action on a port that is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It is isolated: nothing reaches it until it moves again.
+    /// The port is isolated: no frame reaches it until it moves again.
     Drop,
-    /// It is counted, and waited for.
+    /// The port is counted, and its frames wait.
     Alert,
-    /// Nothing.
+    /// No action.
     Off,
 }
 
-/// How a switch is set up.
+/// Settings of a switch.
 #[derive(Clone, Debug)]
 pub struct ValeConfig {
     /// Frames in each queue.
     pub slots: u32,
-    /// Classes whose frames wait; those of the others are dropped when there is no room.
+    /// Classes whose frames wait. Frames of other classes are dropped when there is no room.
     pub lossless: PrioritySet,
-    /// Stations the table holds, and how many of them a port can make it learn.
+    /// Most stations in the table.
     pub stations: usize,
-    /// The share of a port; never more than an equal one, so that no port can keep another from being learned.
+    /// Most stations that the table learns from one port. The limit is never more than an equal share, so that no port can
+    /// keep another from being learned.
     pub stations_per_port: u32,
-    /// Where frames for unknown stations go; without it they are flooded.
+    /// The port for frames to unknown stations; without it they are flooded.
     pub uplink: Option<Port>,
-    /// What becomes of a port that is stuck.
+    /// The action on a port that is stuck.
     pub action: Action,
-    /// A port that has frames and takes none for so long is stuck.
+    /// A port that has frames and takes none for this time is stuck.
     pub detection_time: Duration,
-    /// An isolated port that has had room for so long is restored.
+    /// An isolated port that has had room for this time is restored.
     pub restoration_time: Duration,
 }
 
 impl Default for ValeConfig {
-    /// Times as SONiC's PFC watchdog has them.
+    /// Times as in SONiC's PFC watchdog.
     fn default() -> ValeConfig {
         ValeConfig {
             slots: 1024,

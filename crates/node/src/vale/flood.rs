@@ -1,4 +1,4 @@
-//! Frames for everybody.
+//! Frames for all ports.
 
 use super::watchdog::Health;
 use super::{Port, Vale};
@@ -7,7 +7,8 @@ use sluicenet_proto::loss::{DropReason, Full};
 use sluicenet_proto::time::Instant;
 
 impl<F: Copy> Vale<F> {
-    /// Queues a copy of a frame of port `j` for every other port of `members` (one bit each) with room; returns how many.
+    /// Queues a copy of a frame of port `j` for every other port of `members` (one bit each) with room; returns the
+    /// number of copies.
     #[cold]
     #[inline(never)]
     pub fn flood(&mut self, now: Instant, j: Port, p: Priority, frame: F, members: u64) -> u32 {

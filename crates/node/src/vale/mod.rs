@@ -1,17 +1,18 @@
 //! zVALE, the lossless switch between the machines of one server and its uplink (Crisan 2014, 4.4.2).
 //!
-//! It knows stations and ports, decides where each frame goes, and holds the frames back by [Algorithm 4.1](VSwitch), one
-//! for each traffic class. What a frame is and over what it moves, it does not know: the caller keeps the bytes and gets
-//! every frame back, to deliver it or to free it.
+//! The switch knows stations and ports, chooses each frame's output, and holds the frames back by [Algorithm
+//! 4.1](VSwitch), one for each traffic class. It knows neither a frame's contents nor its transport: the caller keeps the
+//! bytes and gets every frame back, to deliver it or to free it.
 //!
-//! - A frame for one station waits until there is room, in a lossless class; in a lossy one it is dropped by name.
+//! - In a lossless class, a frame for one station waits until there is room. In a lossy class it is dropped and counted.
 //! - A frame whose receiver is one of several behind a port, and is not [admitted](Vale::enqueue_for_receiver) there now,
 //!   waits in the queue of that receiver.
-//! - A frame for all of them stalls nobody: a copy for a port without room is given up by name.
-//! - A port that has frames and takes none for the detection time is isolated: what waits for it, and what comes for it, is
-//!   dropped by name until it has shown room for the restoration time.
-//! - A frame that the [policy](Vale::set_policy) denies is dropped where it comes in; an uplink asks by itself, before it keeps anything.
-//! - accepted = delivered + dropped by reason + queued, copies counted each: [`Vale::ledger`].
+//! - A frame for all stations stalls no port: a copy for a port without room is dropped and counted.
+//! - A port that has frames and takes none for the detection time is isolated. Frames that wait for the port, and later
+//!   frames, are dropped and counted until it has shown room for the restoration time.
+//! - A frame that the [policy](Vale::set_policy) denies is dropped at its input. An uplink checks the policy itself,
+//!   before it keeps anything.
+//! - accepted = delivered + dropped by reason + queued, each copy counted: [`Vale::ledger`].
 
 mod config;
 mod flood;
@@ -38,12 +39,12 @@ use watchdog::Health;
 /// A port, counted from 0.
 pub type Port = usize;
 
-/// What the switch reads of a frame.
+/// The fields of a frame that the switch reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// For whom.
+    /// The receiver.
     pub destination: Station,
-    /// From whom.
+    /// The sender.
     pub source: Station,
     /// Traffic class.
     pub priority: Priority,
@@ -51,38 +52,38 @@ pub struct Header {
     pub reserved: bool,
 }
 
-/// Where a frame goes.
+/// The route of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// To one port.
     To(Port),
-    /// To every port but the one it came from: [`Vale::flood`].
+    /// To every port but its input: [`Vale::flood`].
     All,
-    /// Nowhere; it has been counted.
+    /// Nowhere; the drop has been counted.
     Drop(DropReason),
 }
 
-/// What went through a port.
+/// Counters of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames accepted from it: a copy for each port they were for.
+    /// Frames accepted from the port, a copy counted for each output port.
     pub accepted: u64,
-    /// Frames handed to it.
+    /// Frames handed to the port.
     pub delivered: u64,
-    /// Times its sender was held back, because its input queue was full, and let go again.
+    /// Times the port's sender was held back because its input queue was full, and then let go again.
     pub held_back: u64,
-    /// Times it was found stuck.
+    /// Times the port was found stuck.
     pub stuck: u64,
-    /// Times it was isolated for that.
+    /// Times the port was isolated because it was stuck.
     pub isolated: u64,
-    /// Frames that came from it and were dropped on arrival.
+    /// Frames from the port that were dropped on arrival.
     pub refused: Drops,
-    /// Frames for it that were dropped.
+    /// Frames for the port that were dropped.
     pub dropped: Drops,
 }
 
 impl Counters {
-    /// Adds those of another port.
+    /// Adds the counters of another port.
     pub fn add(&mut self, other: &Counters) {
         self.accepted += other.accepted;
         self.delivered += other.delivered;
@@ -96,11 +97,11 @@ impl Counters {
 
 #[derive(Clone, Debug)]
 struct PortState {
-    /// Classes with frames for it.
+    /// Classes with frames for the port.
     ready: PrioritySet,
     /// Class served last.
     last: Priority,
-    /// Its sender has to wait.
+    /// The port's sender has to wait.
     has_to_wait: bool,
     health: Health,
     counters: Counters,
@@ -114,9 +115,9 @@ pub struct Vale<F> {
     ports: Vec<PortState>,
     classes: Vec<VSwitch<F>>,
     receiver_queues: ReceiverQueues<F>,
-    /// Which stations may talk to each other, where not all may.
+    /// The policy between stations, where access is restricted.
     gate: Option<Gate>,
-    /// At ports whose number others have now, and for stations at whose ports nobody is.
+    /// Counters of ports' earlier users, and of frames for stations whose ports are unused.
     before: Counters,
 }
 
@@ -146,35 +147,37 @@ impl<F: Copy> Vale<F> {
         }
     }
 
-    /// Somebody is at port `k`, whose counters start anew.
+    /// Starts the use of port `k`, with new counters.
     pub fn plug(&mut self, k: Port) {
         self.before.add(&core::mem::take(&mut self.ports[k].counters));
         self.ports[k].health = Health::Moving(None);
     }
 
-    /// Nobody is at port `k` any more: `free` gets what waited for it. What comes for stations that were given to it is dropped.
+    /// Ends the use of port `k`: `free` gets the frames that waited for it. Later frames for stations given to the port
+    /// are dropped.
     pub fn unplug(&mut self, k: Port, free: &mut impl FnMut(F)) {
         self.give_up(k, DropReason::PortGone, free);
         self.fib.leave(k as u16);
         self.ports[k].health = Health::Absent;
     }
 
-    /// Gives a station to a port: nobody else can be it. Whether the table had room.
+    /// Gives a station to a port: no other port can have the station. Returns whether the table had room.
     pub fn give(&mut self, now: Instant, station: Station, k: Port) -> bool {
         self.fib.give(now, station, k as u16)
     }
 
-    /// A machine is at port `k`, though it has sent nothing yet.
+    /// Learns a machine's station at port `k`, though the machine has sent nothing yet.
     pub fn learn(&mut self, now: Instant, station: Station, k: Port) {
         self.fib.learn(now, station, k as u16);
     }
 
-    /// Keeps a station for a port at which nobody is yet: nobody else can be it. Whether the table had room.
+    /// Keeps a station for a port that is not used yet: no other port can have the station. Returns whether the table had
+    /// room.
     pub fn reserve(&mut self, now: Instant, station: Station) -> bool {
         self.fib.give(now, station, NOBODY)
     }
 
-    /// Takes back a station at whose port nobody is.
+    /// Takes back a station whose port is unused.
     pub fn release(&mut self, station: Station) {
         self.fib.release(station);
     }
@@ -184,8 +187,8 @@ impl<F: Copy> Vale<F> {
         self.fib.forget(k as u16);
     }
 
-    /// Where a frame of port `j` goes. What is dropped or flooded is dealt with after that; what goes to one port is then
-    /// [passed](Vale::pass) straight through or [queued](Vale::queue).
+    /// The route of a frame of port `j`. Drops have been handled; a flood is for the caller to do. A frame for one port
+    /// is then [passed](Vale::pass) straight through or [queued](Vale::queue).
     #[inline(always)]
     pub fn route(&mut self, now: Instant, j: Port, header: &Header) -> Route {
         let learned = self.fib.learn(now, header.source, j as u16);
@@ -217,25 +220,26 @@ impl<F: Copy> Vale<F> {
         }
     }
 
-    /// Says which stations may talk to each other; all may where nothing is said. What waits already goes on.
+    /// Sets the policy between stations; without a policy all may talk to each other. Frames that already wait go on.
     pub fn set_policy(&mut self, policy: Option<Arc<StationPolicy>>) {
         self.gate = policy.map(Gate::new);
     }
 
-    /// Whether a frame for all, or for one that is not known, may be heard where only these stations are.
+    /// Whether a frame for all stations, or for an unknown one, may reach a port behind which there are only these
+    /// stations.
     #[cold]
     pub fn may_hear(&mut self, header: &Header, mut stations: impl Iterator<Item = Station>) -> bool {
         let Some(gate) = &mut self.gate else { return true };
         stations.any(|station| gate.allows(header.source, station, header.priority))
     }
 
-    /// Whether nothing waits for port `k`: a frame may be passed to it before any other.
+    /// Whether no frame waits for port `k`: a new frame may then be passed to the port at once.
     #[inline(always)]
     pub fn is_clear(&self, k: Port) -> bool {
         self.ports[k].ready.is_empty()
     }
 
-    /// Frames of port `j` were handed to port `k`, for which nothing waited.
+    /// Notes that frames of port `j` were handed to port `k`, for which no frame waited.
     #[inline(always)]
     pub fn pass(&mut self, j: Port, k: Port, frames: u32) {
         debug_assert!(self.is_clear(k));
@@ -243,8 +247,8 @@ impl<F: Copy> Vale<F> {
         self.ports[k].counters.delivered += u64::from(frames);
     }
 
-    /// A frame of port `j` waits for port `k`. `Err` when its input queue is full: the caller keeps it and asks again.
-    /// `free` gets what is dropped for want of room in a lossy class.
+    /// Queues a frame of port `j` for port `k`. `Err` when the input queue of `j` is full: the caller keeps the frame and
+    /// tries again. `free` gets the frames that are dropped for lack of room in a lossy class.
     #[inline]
     pub fn queue(
         &mut self,
@@ -261,7 +265,7 @@ impl<F: Copy> Vale<F> {
             ports[k].counters.dropped.count(full(uplink, k), 1);
             free(frame);
         });
-        // However often it asks meanwhile.
+        // A wait counts once, however often the sender tries again.
         let had_to_wait = core::mem::replace(&mut ports[j].has_to_wait, sent.is_err());
         if sent.is_err() {
             ports[j].counters.held_back += u64::from(!had_to_wait);
@@ -281,13 +285,13 @@ impl<F: Copy> Vale<F> {
         self.receiver_queues.of(j)
     }
 
-    /// Whether the receiver queue of a frame has others.
+    /// Whether the receiver queue of a frame has other frames.
     pub fn has_receiver_queue(&self, key: &QueueKey) -> bool {
         self.receiver_queues.has(key)
     }
 
-    /// A frame enters the queue of its receiver, which has no more of the sender's `slots` than are free. Returns whether it did.
-    /// In a lossy class no frame does.
+    /// Puts a frame into the queue of its receiver, which may have at most its fair share of the sender's `slots`.
+    /// Returns whether the frame entered. In a lossy class no frame enters.
     #[cold]
     pub fn enqueue_for_receiver(&mut self, key: QueueKey, frame: F, slots: u32) -> bool {
         let waits = self.config.lossless.contains(key.priority) && self.receiver_queues.push(key, frame, slots);
@@ -295,19 +299,19 @@ impl<F: Copy> Vale<F> {
         waits
     }
 
-    /// A round begins in which each queue has its turn. Returns their number.
+    /// Begins a round in which each queue has its turn. Returns the number of queues.
     #[inline(always)]
     pub fn begin_round(&self) -> usize {
         self.receiver_queues.begin_round()
     }
 
-    /// The first frame of the queue whose turn it is. It stays there until [`Vale::dequeue_for_receiver`].
+    /// The first frame of the queue whose turn it is. The frame stays there until [`Vale::dequeue_for_receiver`].
     pub fn front_for_receiver(&self) -> Option<(QueueKey, F)> {
         self.receiver_queues.front()
     }
 
-    /// It leaves the queue, to be [passed](Vale::pass), [queued](Vale::queue) or [turned away](Vale::turn_away) as one that was not seen
-    /// before.
+    /// Takes that frame out of its queue. The caller then treats it as a new frame: [passed](Vale::pass),
+    /// [queued](Vale::queue) or [turned away](Vale::turn_away).
     pub fn dequeue_for_receiver(&mut self) {
         if let Some((key, _)) = self.receiver_queues.front() {
             self.receiver_queues.pop();
@@ -315,12 +319,12 @@ impl<F: Copy> Vale<F> {
         }
     }
 
-    /// It is the next queue's turn; whether frames of the one that had it `went`.
+    /// Gives the turn to the next queue; `went` is whether frames of the current queue left.
     pub fn next_receiver_queue(&mut self, went: bool) {
         self.receiver_queues.next(went);
     }
 
-    /// The round is over.
+    /// Ends the round.
     pub fn end_round(&mut self) {
         self.receiver_queues.end_round();
     }
@@ -330,8 +334,9 @@ impl<F: Copy> Vale<F> {
         self.classes[p as usize].input_room(j) > 0
     }
 
-    /// Port `k` does not admit a frame of port `j` now, for whose receiver behind it enough waits: whether the frame waits with its
-    /// sender, for whom that may be nothing `new`. In a lossy class it is dropped.
+    /// Handles a frame of port `j` that port `k` does not admit now, because enough frames wait for its receiver. In a
+    /// lossless class the frame waits with its sender; `new` is whether this wait has just begun. In a lossy class the
+    /// frame is dropped. Returns whether the frame waits.
     #[cold]
     pub fn leave_with_sender(&mut self, j: Port, k: Port, p: Priority, new: bool) -> bool {
         if self.config.lossless.contains(p) {
@@ -350,17 +355,17 @@ impl<F: Copy> Vale<F> {
         if header.source.is_group() {
             return Some(DropReason::Malformed);
         }
-        // What could not be learned is forwarded all the same; answers to it are flooded.
+        // A frame whose source could not be learned is still forwarded; answers to it are flooded.
         matches!(learned, Learned::Elsewhere(_)).then_some(DropReason::ForgedSource)
     }
 
-    /// Whether port `k` may have frames to take, of the classes of which it takes any.
+    /// Whether port `k` may have frames to take, in the classes `takes`.
     #[inline(always)]
     pub fn is_ready(&self, k: Port, takes: PrioritySet) -> bool {
         self.ports[k].ready.0 & takes.0 != 0
     }
 
-    /// The next frame for port `k`, the classes of which it takes any in turn. It stays the next until it is
+    /// The next frame for port `k`; the classes in `takes` have turns. The frame stays the next until it is
     /// [taken](Vale::take).
     #[inline(always)]
     pub fn next(&mut self, k: Port, takes: PrioritySet, free: &mut impl FnMut(F)) -> Option<(Priority, F)> {
@@ -387,7 +392,7 @@ impl<F: Copy> Vale<F> {
     /// Takes the frame of class `p` that [`Vale::next`] showed for port `k`.
     #[inline(always)]
     pub fn take(&mut self, now: Instant, k: Port, p: Priority) {
-        // It stands at the front: nothing has to be moved, so nothing is dropped.
+        // The frame stands at the front: no other frame has to be moved, so none is dropped.
         let taken = self.classes[p as usize].receive(k, &mut |_, _| {});
         debug_assert!(taken.is_some());
         let port = &mut self.ports[k];
@@ -396,22 +401,22 @@ impl<F: Copy> Vale<F> {
         port.counters.delivered += 1;
     }
 
-    /// A frame that was [taken](Vale::take) for port `k` turned out to be one that must not be delivered.
+    /// Counts a frame that was [taken](Vale::take) for port `k`, but must not be delivered, as dropped.
     #[cold]
     pub fn spoil(&mut self, k: Port, reason: DropReason) {
         self.ports[k].counters.delivered -= 1;
         self.ports[k].counters.dropped.count(reason, 1);
     }
 
-    /// Of a frame of port `j` that waits for port `k`, so many segments were handed over, which count as frames of their own.
+    /// Counts `segments` additional frames, handed over as parts of a frame of port `j` that still waits for port `k`.
     #[cold]
     pub fn cut(&mut self, j: Port, k: Port, segments: u64) {
         self.ports[j].counters.accepted += segments;
         self.ports[k].counters.delivered += segments;
     }
 
-    /// What port `k` itself dropped is put to its account: of the frames that were handed to it, and of its own that were not seen
-    /// here.
+    /// Counts the frames that port `k` itself dropped: `lost` frames had been handed to the port, `refused` frames came
+    /// from it and were never shown to the switch.
     pub fn settle(&mut self, k: Port, lost: &Drops, refused: &Drops) {
         let counters = &mut self.ports[k].counters;
         counters.delivered -= lost.total_frames();
@@ -419,7 +424,7 @@ impl<F: Copy> Vale<F> {
         counters.refused.add(refused);
     }
 
-    /// A frame of port `j` that is in order, for port `k`, which can never take it.
+    /// Drops a valid frame of port `j` for port `k`, which can never take it.
     #[cold]
     pub fn turn_away(&mut self, j: Port, k: Port, reason: DropReason) -> Route {
         self.ports[j].counters.accepted += 1;
@@ -427,7 +432,7 @@ impl<F: Copy> Vale<F> {
         Route::Drop(reason)
     }
 
-    /// A frame of port `j` that is in order, for a station at whose port nobody is.
+    /// Drops a valid frame of port `j` for a station whose port is unused.
     #[cold]
     fn give_to_nobody(&mut self, j: Port) -> Route {
         self.ports[j].counters.accepted += 1;
@@ -435,7 +440,7 @@ impl<F: Copy> Vale<F> {
         Route::Drop(DropReason::PortGone)
     }
 
-    /// A frame of port `j` is dropped on arrival.
+    /// Drops a frame of port `j` on arrival.
     #[cold]
     pub fn refuse(&mut self, j: Port, reason: DropReason) -> Route {
         self.ports[j].counters.refused.count(reason, 1);
@@ -467,34 +472,35 @@ impl<F: Copy> Vale<F> {
         self.config.slots - self.classes[p as usize].input_room(j) + self.receiver_queues.input_len(j, p)
     }
 
-    /// The ports whose full outputs frames of port `j` wait for, and those behind which they wait in a receiver queue, one bit each.
+    /// The ports for whose full outputs frames of port `j` wait, and the ports behind which these frames wait in a
+    /// receiver queue, one bit each.
     pub fn waits_for(&self, j: Port) -> u64 {
         self.classes.iter().fold(self.receiver_queues.of(j), |all, class| all | class.waits_for(j))
     }
 
-    /// What went through port `k`.
+    /// Counters of port `k`.
     pub fn counters(&self, k: Port) -> &Counters {
         &self.ports[k].counters
     }
 
-    /// What went through ports whose number others have now, and what came for stations at whose ports nobody is.
+    /// Counters of ports' earlier users, and of frames for stations whose ports are unused.
     pub fn before(&self) -> &Counters {
         &self.before
     }
 
-    /// Frames that wait, a copy for each port.
+    /// Waiting frames, a copy counted for each port.
     pub fn queued(&self) -> u64 {
         self.classes.iter().map(|c| u64::from(c.queued())).sum::<u64>() + u64::from(self.receiver_queues.len())
     }
 
-    /// Frames accepted, delivered, dropped for a port: accepted = delivered + dropped + [queued](Vale::queued).
+    /// Frames accepted, delivered, and dropped for a port: accepted = delivered + dropped + [queued](Vale::queued).
     pub fn ledger(&self) -> (u64, u64, u64) {
         let all = self.ports.iter().map(|p| &p.counters).chain([&self.before]);
         all.fold((0, 0, 0), |(a, d, l), c| (a + c.accepted, d + c.delivered, l + c.dropped.total_frames()))
     }
 }
 
-/// Why a frame of a lossy class for port `k` is dropped.
+/// The reason for which a frame of a lossless class for port `k` is dropped.
 #[cold]
 fn full(uplink: Option<Port>, k: Port) -> DropReason {
     if uplink == Some(k) { DropReason::VswitchUplink } else { DropReason::VswitchVm }

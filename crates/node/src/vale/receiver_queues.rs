@@ -1,8 +1,9 @@
-//! Frames that their port does not admit now because of one receiver behind it. Each receiver has a queue, so that
-//! a sender to several receivers waits for that one only.
+//! Frames that their port does not admit now because of one receiver behind it. Each receiver has a queue, so that a
+//! sender to several receivers waits only for the slow one.
 //!
 //! - A queue keeps the order of its frames.
-//! - No queue has more of its sender's slots than its [limit](fair_share::limit): however many queues there are, one more finds free slots.
+//! - A queue has at most its [limit](fair_share::limit) of its sender's slots: with any number of queues, another one
+//!   finds free slots.
 //! - The queue that was served last is last in turn, so that senders to one receiver alternate.
 
 use super::Port;
@@ -12,24 +13,25 @@ use alloc::vec::Vec;
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::overlay::fib::Station;
 
-/// Queues of a sender; a frame for one more receiver stays with the sender. A search for a queue looks at so many.
+/// Most queues of a sender; a frame for another receiver stays with the sender. A search for a queue examines at most
+/// this many.
 const RECEIVER_QUEUES_MAX: usize = 128;
 const NONE: u32 = u32::MAX;
 
-/// Names a receiver queue: all of its frames have these in common.
+/// The name of a receiver queue: all frames in the queue share these properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueKey {
     /// The port of the sender.
     pub from: Port,
-    /// The port that the receiver is behind.
+    /// The port in front of the receiver.
     pub to: Port,
     /// Traffic class.
     pub priority: Priority,
     /// The receiver's station.
     pub destination: Station,
-    /// The sender's.
+    /// The sender's station.
     pub source: Station,
-    /// The part of the receiver, where it takes frames for some parts and not for others, as its port counts them.
+    /// The receiver's part, as its port numbers parts, where the receiver takes frames for some parts and not for others.
     pub part: u64,
 }
 
@@ -44,7 +46,7 @@ struct ReceiverQueue {
 /// Queues of a sender.
 #[derive(Clone, Debug, Default)]
 struct Input {
-    /// The ports for which its frames wait, one bit each.
+    /// The ports for which the sender's frames wait, one bit each.
     to: u64,
     queues: Vec<u32>,
     frames: u32,
@@ -56,10 +58,10 @@ pub(super) struct ReceiverQueues<F> {
     inputs: Vec<Input>,
     queues: Vec<ReceiverQueue>,
     free_queues: Vec<u32>,
-    /// Whose turn it is, and who had one in this round.
+    /// Queues in the order of their turns. Queues already served in this round are in `served`.
     turn: VecDeque<u32>,
     served: Vec<u32>,
-    /// Frames and their successors in a queue.
+    /// Frames, each with its successor in its queue.
     frames: Vec<(F, u32)>,
     free_frames: u32,
     waiting: u32,
@@ -79,7 +81,7 @@ impl<F: Copy> ReceiverQueues<F> {
         }
     }
 
-    /// Frames in all of them.
+    /// Frames in all queues.
     pub fn len(&self) -> u32 {
         self.waiting
     }
@@ -90,7 +92,7 @@ impl<F: Copy> ReceiverQueues<F> {
         self.inputs[j].to
     }
 
-    /// Frames of class `p` of port `j`.
+    /// Frames of class `p` that came from port `j`.
     pub fn input_len(&self, j: Port, p: Priority) -> u32 {
         let queues = self.inputs[j].queues.iter().map(|&at| &self.queues[at as usize]);
         queues.filter(|queue| queue.key.priority == p).map(|queue| queue.len).sum()
@@ -100,12 +102,13 @@ impl<F: Copy> ReceiverQueues<F> {
         self.inputs[key.from].queues.iter().copied().find(|&at| self.queues[at as usize].key == *key)
     }
 
-    /// Whether the queue of a frame has others.
+    /// Whether the queue of a frame has other frames.
     pub fn has(&self, key: &QueueKey) -> bool {
         self.of(key.from) >> key.to & 1 != 0 && self.find(key).is_some()
     }
 
-    /// A frame enters its queue unless that has its part of the sender's `slots`. Returns whether it did.
+    /// Puts a frame into its queue, unless the queue has its share of the sender's `slots`. Returns whether the frame
+    /// entered.
     pub fn push(&mut self, key: QueueKey, frame: F, slots: u32) -> bool {
         let free = slots.saturating_sub(self.inputs[key.from].frames);
         let at = self.find(&key);
@@ -177,7 +180,7 @@ impl<F: Copy> ReceiverQueues<F> {
         at
     }
 
-    /// A round in which each queue has its turn; how many that are.
+    /// Number of turns in a round in which each queue has one.
     pub fn begin_round(&self) -> usize {
         self.turn.len()
     }
@@ -188,7 +191,7 @@ impl<F: Copy> ReceiverQueues<F> {
         (queue.len > 0).then(|| (queue.key, self.frames[queue.head as usize].0))
     }
 
-    /// Takes that frame out.
+    /// Takes the frame at [`ReceiverQueues::front`] out.
     pub fn pop(&mut self) -> Option<F> {
         let at = *self.turn.front()?;
         self.pop_of(at)
@@ -208,7 +211,7 @@ impl<F: Copy> ReceiverQueues<F> {
         Some(frame)
     }
 
-    /// It is the next queue's turn: of the one that had it frames went, or none did.
+    /// Gives the turn to the next queue; `went` is whether frames of the current queue left.
     pub fn next(&mut self, went: bool) {
         let Some(at) = self.turn.pop_front() else { return };
         if self.queues[at as usize].len == 0 {
@@ -220,7 +223,7 @@ impl<F: Copy> ReceiverQueues<F> {
         }
     }
 
-    /// The round is over: queues that were served come after the others.
+    /// Ends the round: served queues come after the others.
     pub fn end_round(&mut self) {
         self.turn.extend(self.served.drain(..));
     }
@@ -252,7 +255,7 @@ mod tests {
         QueueKey { from, to, priority: 3, destination: station(receiver), source: station(100), part: 0 }
     }
 
-    /// One round: what `admits` lets go, at most `burst` of a queue.
+    /// One round: frames that `admits` accepts leave, at most `burst` of each queue.
     fn round(
         queues: &mut ReceiverQueues<u32>,
         burst: usize,
@@ -289,7 +292,7 @@ mod tests {
         );
         // Another sender has slots of its own.
         assert!(queues.push(key(2, 1, 1), 0, 32));
-        // One goes: there is a slot for a receiver without a queue.
+        // One frame leaves: there is a slot for a receiver without a queue.
         let mut one = false;
         assert_eq!(round(&mut queues, 1, |_, _| !core::mem::replace(&mut one, true)), [0]);
         assert!(!queues.push(key(0, 1, 1), 0, 32) && queues.push(key(0, 1, 14), 0, 32));
@@ -314,7 +317,7 @@ mod tests {
             for from in 0..3 {
                 while queues.push(key(from, 3, 1), from as u32, 8) {}
             }
-            // It takes one frame now and then, and another receiver each of the first sender's.
+            // The slow receiver takes a frame now and then; another receiver takes each frame of the first sender.
             let _ = queues.push(key(0, 3, 2), 9, 64);
             let mut room = turn % 2;
             for from in round(&mut queues, 4, |key, _| key.destination != key_to(1) || core::mem::take(&mut room) > 0) {

@@ -15,7 +15,7 @@ fn nothing(_: u32) {
     panic!("a lossless switch dropped a frame")
 }
 
-/// A switch at whose port `n` is station `n`.
+/// A switch with station `n` at each port `n`.
 fn plugged(ports: u8, config: ValeConfig) -> Vale<u32> {
     let mut vale = Vale::new(ports as usize, config);
     for n in 0..ports {
@@ -34,7 +34,7 @@ enum Verdict {
     Full,
 }
 impl Vale<u32> {
-    /// All that a caller does who never passes a frame straight through.
+    /// All steps of a caller that never passes a frame straight through.
     fn accept(&mut self, now: Instant, j: Port, h: &Header, frame: u32, free: &mut impl FnMut(u32)) -> Verdict {
         match self.route(now, j, h) {
             Route::To(k) => match self.queue(now, j, k, h.priority, frame, free) {
@@ -81,7 +81,7 @@ fn frames_wait_for_a_slow_receiver_and_nothing_is_lost() {
         }
         balanced(&vale);
     }
-    // Two senders at full speed share what the receiver takes.
+    // Two senders at full speed share the receiver's capacity.
     assert!(seen[0].abs_diff(seen[1]) < seen[0] / 10, "{seen:?}");
     assert!(vale.counters(0).held_back > 100);
 }
@@ -121,7 +121,7 @@ fn a_flooded_copy_for_an_isolated_port_is_counted() {
 
 #[test]
 fn a_port_that_invents_stations_keeps_no_other_from_being_learned() {
-    // Whatever its share is said to be.
+    // A larger configured share has no effect.
     let mut vale: Vale<u32> = Vale::new(4, ValeConfig { stations: 64, stations_per_port: 1_000, ..small() });
     (0..4).for_each(|k| vale.plug(k));
     for k in 0..3 {
@@ -144,15 +144,15 @@ fn a_flood_stalls_nobody() {
         let h = Header { destination: EVERYBODY, ..header(0, 0, 0) };
         let verdict = vale.accept(Instant(1), 0, &h, frame, &mut nothing);
         assert_eq!(verdict, if frame < 4 { Verdict::Queued(3) } else { Verdict::Queued(1) });
-        // Only port 3 takes what it gets.
+        // Only port 3 takes its frames.
         assert_eq!(taken(&mut vale, Instant(1), 3), Some(frame));
         balanced(&vale);
     }
     assert_eq!(vale.counters(1).dropped.frames(DropReason::FloodNoRoom), 6);
-    // A broadcast domain ends where it ends.
+    // A flood stays inside its broadcast domain.
     assert_eq!(vale.flood(Instant(1), 0, 0, 11, 1 << 3 | 1), 1);
     assert_eq!(taken(&mut vale, Instant(1), 3), Some(11));
-    // Unknown stations are everybody's without an uplink, and the uplink's with one.
+    // Without an uplink, frames for unknown stations go to all ports; with one, they go to the uplink.
     let mut vale = plugged(4, ValeConfig { uplink: Some(3), ..small() });
     assert_eq!(vale.accept(Instant(1), 0, &header(0, 77, 0), 5, &mut nothing), Verdict::Queued(1));
     assert_eq!(taken(&mut vale, Instant(1), 3), Some(5));
@@ -184,12 +184,12 @@ fn the_watchdog_isolates_a_stuck_port_and_restores_it() {
     vale.watch(ms(200), 2, false, &mut |_| freed += 1);
     assert!(vale.is_isolated(2));
     assert_eq!((freed, vale.queued()), (8, 0));
-    // Who sent to it goes on; what comes for it is dropped by name.
+    // A sender to the isolated port goes on; frames for this port are dropped and counted.
     assert_eq!(vale.accept(ms(201), 0, &header(0, 1, 0), 9, &mut nothing), Verdict::Queued(1));
     let dropped = Verdict::Dropped(DropReason::Watchdog);
     assert_eq!(vale.accept(ms(202), 1, &header(1, 2, 0), 10, &mut nothing), dropped);
     balanced(&vale);
-    // Room for a moment does not restore it.
+    // Room for a moment does not restore the port.
     vale.watch(ms(300), 2, true, &mut nothing);
     vale.watch(ms(350), 2, false, &mut nothing);
     vale.watch(ms(400), 2, true, &mut nothing);
@@ -255,14 +255,14 @@ fn ports_come_and_go() {
     let mut freed = 0;
     vale.unplug(2, &mut |_| freed += 1);
     assert_eq!((freed, vale.queued()), (3, 0));
-    // Its station was given to it: nobody else gets what is for it, or can be it.
+    // The station was given to the port: no other port gets the station's frames, or can have the station.
     let gone = Verdict::Dropped(DropReason::PortGone);
     assert_eq!(vale.accept(Instant(2), 0, &header(0, 2, 0), 4, &mut nothing), gone);
     let forged = Verdict::Dropped(DropReason::ForgedSource);
     assert_eq!(vale.accept(Instant(2), 1, &header(2, 0, 0), 4, &mut nothing), forged);
     assert_eq!((taken(&mut vale, Instant(2), 1), vale.before().dropped.frames(DropReason::PortGone)), (None, 1));
     balanced(&vale);
-    // Once it is taken back it is unknown, and flooded to those who are there.
+    // Once the station is taken back it is unknown, and its frames are flooded to the ports in use.
     vale.release(station(2));
     assert_eq!(vale.accept(Instant(2), 0, &header(0, 2, 0), 4, &mut nothing), Verdict::Queued(1));
     assert_eq!(taken(&mut vale, Instant(2), 1), Some(4));

@@ -6,16 +6,16 @@ use sluicenet_proto::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Health {
-    /// It takes frames, or has none; since when it has had some and taken none.
+    /// The port takes frames, or has none. The time is the moment since which it has had frames and taken none.
     Moving(Option<Instant>),
-    /// Nothing reaches it; since when it has had room.
+    /// No frame reaches the port. The time is the moment since which it has had room.
     Isolated(Option<Instant>),
-    /// Nobody is there.
+    /// The port is unused.
     Absent,
 }
 
 impl<F: Copy> Vale<F> {
-    /// The caller did not come round for `gap`: nobody is stuck for that.
+    /// Excuses a `gap` in which the caller did not poll: no port is stuck because of it.
     #[cold]
     pub fn was_away(&mut self, gap: Duration) {
         for port in &mut self.ports {
@@ -26,19 +26,19 @@ impl<F: Copy> Vale<F> {
         }
     }
 
-    /// Looks after port `k`, which has room now or has not; `free` gets what is given up.
+    /// Checks port `k`, which has room now or not; `free` gets the dropped frames.
     pub fn watch(&mut self, now: Instant, k: Port, has_room: bool, free: &mut impl FnMut(F)) {
         match self.ports[k].health {
             Health::Moving(Some(since)) if now.since(since) >= self.config.detection_time => {
                 if self.ports[k].ready.is_empty() || has_room {
-                    // It is we who did not come to it.
+                    // The port can take frames: the delay was the caller's.
                     self.ports[k].health = Health::Moving(Some(now));
                     return;
                 }
                 match self.config.action {
                     Action::Off => {}
                     Action::Alert => {
-                        // Counted anew for each detection time that it stays so.
+                        // Counted again for each detection time in which the port stays stuck.
                         self.ports[k].counters.stuck += 1;
                         self.ports[k].health = Health::Moving(Some(now));
                     }
@@ -61,17 +61,17 @@ impl<F: Copy> Vale<F> {
         }
     }
 
-    /// Whether the watchdog keeps everything from port `k`.
+    /// Whether the watchdog keeps all frames from port `k`.
     pub fn is_isolated(&self, k: Port) -> bool {
         matches!(self.ports[k].health, Health::Isolated(_))
     }
 
-    /// What becomes of a port that takes nothing, after how long, and for how long it has to take something again.
+    /// The action on a stuck port, the detection time, and the restoration time.
     pub fn watchdog(&self) -> (Action, Duration, Duration) {
         (self.config.action, self.config.detection_time, self.config.restoration_time)
     }
 
-    /// Changes the watchdog while traffic runs; what is isolated stays so until it moves.
+    /// Changes the watchdog while traffic runs; an isolated port stays isolated until it moves.
     pub fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
         self.config.action = action;
         self.config.detection_time = detection_time;

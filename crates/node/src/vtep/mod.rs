@@ -1,18 +1,19 @@
-//! The overlay's end in a server (VTEP): the tunnel, the cache of who lives where, the stations of this server, and the frames
-//! that wait for the controller's answer (Crisan 2014, 3.2.3, figure 3.2).
+//! The overlay's end in a server (VTEP): the tunnel, the cache of stations' locations, the stations of this server, and
+//! the frames that wait for the controller's answer (Crisan 2014, 3.2.3, figure 3.2).
 //!
-//! - A frame for a station whose server is not known is parked until the controller says. A tenant has so many parked frames. What
-//!   is more stays with who sends it in a lossless class ([`Vtep::admits`]), and is dropped by name in another. The same where the
-//!   controller is silent: in a lossless class what nobody can be asked about waits until somebody can. Only what the controller says
-//!   it does not know is dropped. One tenant's unknown stations stall nobody else.
-//! - A frame that came through the tunnel from a station of which nobody knows yet where it lives is parked in the receive
-//!   buffer of its class. In a lossless class that is all that bounds it, so that nothing is lost: the class may be paused until
-//!   the answer comes or the question is given up. For a controller that is known to be silent it waits in a lossless class alone, and
-//!   beside that buffer, as one of its tenant's parked frames.
-//! - What goes into the tunnel must come from a station that was said to live here.
-//! - What came through the tunnel must come from the server on which its sender lives.
-//! - ARP never travels: requests are answered from the mapping, where the station is on another server; what a station of this
-//!   server is asked it answers itself. No other frame for a group travels either.
+//! - A frame for a station with an unknown server is parked until the controller answers; each tenant has a limit of
+//!   parked frames. Beyond the limit, a frame of a lossless class stays with its sender ([`Vtep::admits`]), and a frame
+//!   of a lossy class is dropped and counted. The same holds for a silent controller: in a lossless class, frames wait
+//!   until the controller can be asked. Only frames for stations that the controller does not know are dropped. One
+//!   tenant's unknown stations do not stall any other tenant.
+//! - A frame through the tunnel from a station with an unknown location is parked in the receive buffer of its class. In
+//!   a lossless class this buffer is the only bound, so that no frame is lost: the class may be paused until the answer
+//!   comes or the question is given up. If the controller is known to be silent, only frames of lossless classes wait.
+//!   They wait outside that buffer, as parked frames of their tenant.
+//! - A frame into the tunnel must come from a station that is registered here.
+//! - A frame out of the tunnel must come from the server of its sender.
+//! - ARP never travels: requests for a station on another server are answered from the mapping. A station of this server
+//!   answers requests itself. No other frame for a group travels either.
 
 mod parked;
 #[cfg(test)]
@@ -38,45 +39,45 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
 use sluicenet_wire::ethernet::MacAddress;
 
-/// "Fragmentation needed" to a tenant in a second, and at once: as Linux limits them to a peer.
+/// Rate of "fragmentation needed" messages to a tenant, per second and at once: the limits of Linux for a peer.
 const TOLD_PER_SECOND: u64 = 10;
 const TOLD_AT_ONCE: u64 = 6;
 
-/// How soon what nobody could be asked about is looked up again.
+/// Interval of look-ups while nobody can be asked.
 const INSIST: Duration = Duration::from_ms(10);
 
-/// How a server's end is set up.
+/// Settings of a server's end.
 #[derive(Clone, Debug)]
 pub struct VtepConfig {
     /// The tunnel.
     pub tunnel: TunnelConfig,
     /// The cache.
     pub cache: CacheConfig,
-    /// Frames that wait for an answer, of one tenant and in all.
+    /// Most frames of one tenant that wait for an answer.
     pub parked_per_tenant: usize,
-    /// In all.
+    /// Most frames of all tenants that wait for an answer.
     pub parked: usize,
 }
 
 impl VtepConfig {
-    /// 256 parked frames of a tenant, 8,192 in all.
+    /// Settings with at most 256 parked frames of a tenant, and 8,192 in all.
     pub fn new(tunnel: TunnelConfig) -> VtepConfig {
         VtepConfig { tunnel, cache: CacheConfig::default(), parked_per_tenant: 256, parked: 8_192 }
     }
 }
 
-/// What a server's end counted.
+/// Counters of a server's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VtepCounters {
     /// Frames put into the tunnel.
     pub encapsulated: u64,
-    /// Frames that came out of it.
+    /// Frames taken out of the tunnel.
     pub decapsulated: u64,
     /// Frames that waited for an answer.
     pub parked: u64,
     /// Frames dropped because their tenant had too many waiting.
     pub parked_full: u64,
-    /// Times a controller that said nothing left frames of a lossless class waiting on.
+    /// Times that frames of a lossless class went on waiting after the controller said nothing.
     pub parked_on: u64,
     /// ARP requests answered.
     pub arp_answered: u64,
@@ -86,58 +87,59 @@ pub struct VtepCounters {
     pub too_big_told: u64,
     /// Datagrams of the controller with a wrong tag.
     pub control_forged: u64,
-    /// Datagrams of the controller of another size or format, or that nobody asked for.
+    /// Datagrams of the controller with a wrong size or format, or without a request.
     pub control_refused: u64,
 }
 
-/// What becomes of a frame for the tunnel.
+/// The result for a frame to the tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outward {
-    /// It is to be sent, as it stands in the buffer that was given.
+    /// The frame is to be sent, as it stands in the given buffer.
     Send,
-    /// It goes into the [stream](Vtep::use_streams) to this server, as it stands in the buffer.
+    /// The frame goes into the [stream](Vtep::use_streams) to this server, as it stands in the buffer.
     Into(Ipv4Addr),
-    /// It waits for the controller; [`Vtep::poll_event`] says how that ends.
+    /// The frame waits for the controller; [`Vtep::poll_event`] reports the outcome.
     Parked,
-    /// It was made here, and nobody can be asked about its destination now.
+    /// The frame was made here, and nobody can be asked about its destination now.
     NotNow,
-    /// It ends here, having done what it was for.
+    /// The frame ends here, and its purpose is fulfilled.
     Ended,
-    /// It ends here, and this is the answer to its sender.
+    /// The frame ends here, and this is the answer to its sender.
     Reply(Vec<u8>),
-    /// It must be dropped. Its sender may be told: with this frame.
+    /// The frame must be dropped. The optional frame tells the sender.
     Drop(DropReason, Option<Vec<u8>>),
 }
 
-/// What becomes of a frame from the link.
+/// The result for a frame from the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inward {
-    /// It is for a station of this server.
+    /// The frame is for a station of this server.
     Deliver(Inner),
-    /// It would be, but its sender has to be asked about: [`Vtep::park`] it.
+    /// The frame is for a station of this server, but its sender has to be asked about: [`Vtep::park`] it.
     Ask(Inner, StationId),
-    /// It is a segment of the stream from another server; its frames [come in by themselves](Vtep::inward_of_stream).
+    /// The frame is a segment of the stream from another server; the stream's frames [come in by
+    /// themselves](Vtep::inward_of_stream).
     Segment(Heard),
-    /// It is nothing of the tunnel.
+    /// The frame does not belong to the tunnel.
     Other,
-    /// It must be dropped.
+    /// The frame must be dropped.
     Drop(DropReason),
 }
 
-/// How waiting for the controller ended.
+/// The outcome of waiting for the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<C> {
     /// A frame for the tunnel is to be sent, with all its headers.
     Send(Vec<u8>, Priority, Origin),
     /// A frame goes into the stream to a server.
     Into(Vec<u8>, Ipv4Addr, Origin),
-    /// A frame that is parked still counts as its tenant's, and in no receive buffer, from now on.
+    /// A parked frame now counts as its tenant's, and leaves the receive buffer.
     Aside(C),
     /// A frame for a station of this server may go to the switch.
     Deliver(C),
     /// A frame for the switch is dropped.
     Drop(C, DropReason),
-    /// A frame for the tunnel of so many bytes is dropped.
+    /// A frame of this many bytes for the tunnel is dropped.
     DropOut(DropReason, u32),
     /// A frame for the switch: the answer to a sender of this domain and class.
     Reply(Vec<u8>, u16, Priority),
@@ -148,7 +150,7 @@ pub enum Event<C> {
 pub struct Vtep<C> {
     config: VtepConfig,
     tunnel: Tunnel,
-    /// The classes in which servers speak to each other in streams.
+    /// The classes in which servers talk to each other in streams.
     streams: PrioritySet,
     /// Classes in which a frame waits for as long as nobody can be asked about its station.
     lossless: PrioritySet,
@@ -156,15 +158,15 @@ pub struct Vtep<C> {
     registrar: Registrar,
     key: Key,
     parked: BTreeMap<Question, VecDeque<Parked<C>>>,
-    /// Of these, the ones that are looked up again at a time.
+    /// The questions that are looked up again at regular intervals.
     insists: BTreeSet<Question>,
     insists_at: Instant,
-    /// Somebody was not admitted, and may be then.
+    /// Time at which a frame that was not admitted may be admitted.
     admits_at: Option<Instant>,
-    /// Parked frames that count as their tenant's, and all of these.
+    /// Parked frames that count as their tenant's, by tenant; their total is in `shared`.
     of_tenant: BTreeMap<u32, usize>,
     shared: usize,
-    /// And with those that the receive buffer bounds.
+    /// All parked frames, including those bounded by the receive buffer.
     total: usize,
     told: BTreeMap<u32, Bucket>,
     events: VecDeque<Event<C>>,
@@ -172,8 +174,8 @@ pub struct Vtep<C> {
 }
 
 impl<C: Copy> Vtep<C> {
-    /// An end that knows nobody. `key` is shared with the controller, `rng` draws request numbers that nobody can guess, and
-    /// `first_request` is above all numbers that this server ever used.
+    /// An end that knows no station. `key` is shared with the controller. `rng` draws unpredictable request numbers.
+    /// `first_request` must be above all numbers that this server ever used.
     pub fn new(config: VtepConfig, key: Key, rng: Rng, first_request: u64) -> Vtep<C> {
         let server = config.tunnel.server;
         Vtep {
@@ -197,12 +199,13 @@ impl<C: Copy> Vtep<C> {
         }
     }
 
-    /// In these classes servers speak to each other in streams from now on, a TCP connection between two, and not in datagrams.
+    /// Sets the classes in which servers talk to each other in streams, not in datagrams: a TCP connection for each two
+    /// servers.
     pub fn use_streams(&mut self, classes: PrioritySet) {
         self.streams = classes;
     }
 
-    /// A frame of these classes waits from now on for as long as nobody can be asked about its station.
+    /// Sets the classes in which a frame waits for as long as nobody can be asked about its station.
     pub fn set_waiting_classes(&mut self, lossless: PrioritySet) {
         self.lossless = lossless;
     }
@@ -212,7 +215,7 @@ impl<C: Copy> Vtep<C> {
         &self.tunnel
     }
 
-    /// What it counted.
+    /// The counters of this end and of its cache.
     pub fn counters(&self) -> (&VtepCounters, &CacheCounters) {
         (&self.counters, self.cache.counters())
     }
@@ -227,7 +230,7 @@ impl<C: Copy> Vtep<C> {
         self.tunnel.inner_mtu()
     }
 
-    /// Whether a frame of a tenant may go through the tunnel, wherever to.
+    /// Whether a frame of a tenant may go through the tunnel, to any destination.
     pub fn may_carry(&self, frame: &[u8]) -> bool {
         self.tunnel.may_carry(frame)
     }
@@ -237,17 +240,17 @@ impl<C: Copy> Vtep<C> {
         self.tunnel.bind(domain, vni)
     }
 
-    /// Another server of the overlay, and the MAC address of the next hop towards it.
+    /// Adds another server of the overlay, with the MAC address of the next hop towards it.
     pub fn admit(&mut self, server: Ipv4Addr, next_hop: MacAddress) {
         self.tunnel.admit(server, next_hop);
     }
 
-    /// A server is no longer of the overlay.
+    /// Removes a server from the overlay.
     pub fn expel(&mut self, server: Ipv4Addr) {
         self.tunnel.expel(server);
     }
 
-    /// A station lives here; whether its domain is a network.
+    /// Adds a station of this server. Returns whether the station's domain is a network.
     pub fn add_station(&mut self, now: Instant, domain: u16, mac: MacAddress, ip: Ipv4Addr) -> bool {
         let vni = self.tunnel.network(domain);
         if let Some(vni) = vni {
@@ -256,8 +259,8 @@ impl<C: Copy> Vtep<C> {
         vni.is_some()
     }
 
-    /// A station that nobody has named has shown itself here, or is gone; whether its domain is a network. It takes nothing from anybody
-    /// ([`Registrar::learn`]).
+    /// Notes that an unnamed station has appeared here, or is gone. Returns whether the station's domain is a network.
+    /// The station takes nothing from other stations ([`Registrar::learn`]).
     pub fn learn_station(&mut self, now: Instant, domain: u16, mac: MacAddress, ip: Ipv4Addr, here: bool) -> bool {
         let vni = self.tunnel.network(domain);
         match vni.map(|vni| StationId { vni, mac }) {
@@ -268,20 +271,20 @@ impl<C: Copy> Vtep<C> {
         vni.is_some()
     }
 
-    /// A station lives here no longer.
+    /// Removes a station of this server.
     pub fn remove_station(&mut self, now: Instant, domain: u16, mac: MacAddress) {
         if let Some(vni) = self.tunnel.network(domain) {
             self.registrar.remove(now, StationId { vni, mac });
         }
     }
 
-    /// The next station that the controller says lives here no longer.
+    /// The next station that, according to the controller, no longer lives on this server.
     pub fn poll_lost(&mut self) -> Option<(StationId, Lost)> {
         self.registrar.poll_lost()
     }
 
-    /// Whether a frame of a class for a station that is not here should be handed over now: one of a lossless class that would have to
-    /// wait, and finds no room for that, waits with who sends it.
+    /// Whether a frame of a class for a remote station should be handed over now. A frame of a lossless class that would
+    /// have to wait, and finds no room for that, waits with its sender.
     pub fn admits(&mut self, now: Instant, domain: u16, destination: MacAddress, priority: Priority) -> bool {
         if !self.lossless.contains(priority) || destination.is_group() {
             return true;
@@ -296,8 +299,8 @@ impl<C: Copy> Vtep<C> {
         false
     }
 
-    /// A station that somebody should have heard of is silent: the controller is asked whether it is still there, once a second. What
-    /// it no longer knows [is dropped](Outward::Drop) from then on. Whether it is asked now.
+    /// Asks the controller about a silent station, at most once a second. Frames for a station that the controller no
+    /// longer knows [are dropped](Outward::Drop) from then on. Returns whether the controller is asked now.
     pub fn doubt(&mut self, now: Instant, domain: u16, mac: MacAddress) -> bool {
         let Some(vni) = self.tunnel.network(domain) else { return false };
         let asked = self.cache.counters().misses;
@@ -305,7 +308,8 @@ impl<C: Copy> Vtep<C> {
         self.cache.counters().misses > asked
     }
 
-    /// A frame of a station of this server for one that is not here. With [`Outward::Send`] it stands in `out`.
+    /// Handles a frame of a station of this server for a remote station. With [`Outward::Send`] the result stands in
+    /// `out`.
     pub fn outward(
         &mut self,
         now: Instant,
@@ -317,8 +321,8 @@ impl<C: Copy> Vtep<C> {
         self.outward_of(now, Origin::Switch, [frame, &[]], domain, priority, out)
     }
 
-    /// The same of whoever it is, in two pieces, of which the first has all headers. One that was made here waits for an answer as others
-    /// do, and is dropped without a word.
+    /// Handles a frame of any origin for a remote station, in two pieces; the first has all headers. A frame that was
+    /// made here waits for an answer like any other, and is dropped without a message.
     pub fn outward_of(
         &mut self,
         now: Instant,
@@ -344,13 +348,13 @@ impl<C: Copy> Vtep<C> {
         }
         let question = Question { vni, by: By::Mac(destination) };
         match self.cache.lookup(now, question) {
-            // None overtakes those that wait.
+            // No frame overtakes the waiting frames.
             Found::Known(mapping) if self.total == 0 || !self.parked.contains_key(&question) => {
                 self.send(now, frame, &mapping, priority, out)
             }
             Found::Unknown => Outward::Drop(DropReason::Unresolved, None),
             found if origin == Origin::Switch && self.lossless.contains(priority) => {
-                // It was admitted: what is more than there is room for is no more than the switch had on its way here.
+                // The frame was admitted: any excess over the room is only frames that the switch had on their way here.
                 self.keep(question, true, Parked::Out(frame.concat(), priority, origin));
                 if found != Found::Asked {
                     self.insist(now, question);
@@ -379,7 +383,7 @@ impl<C: Copy> Vtep<C> {
         out: &mut Vec<u8>,
     ) -> Outward {
         if to.location == self.tunnel.server() {
-            // It should be here, and is not.
+            // The station should be here, and is not.
             return Outward::Drop(DropReason::NoRoute, None);
         }
         let (vni, server) = (to.station.vni, to.location);
@@ -427,7 +431,7 @@ impl<C: Copy> Vtep<C> {
 
     fn answer(&mut self, request: &neighbours::Request, mapping: &Mapping) -> Outward {
         if mapping.location == self.tunnel.server() {
-            // The request was flooded to it as well.
+            // The request was also flooded to its target here.
             self.counters.arp_ended += 1;
             return Outward::Ended;
         }
@@ -435,7 +439,7 @@ impl<C: Copy> Vtep<C> {
         Outward::Reply(neighbours::reply(request, mapping))
     }
 
-    /// A frame from the link, its check sequence gone; what the tunnel changes of it is changed in place.
+    /// Handles a frame from the link, without its check sequence; the tunnel changes the frame in place.
     pub fn inward(&mut self, now: Instant, frame: &mut [u8]) -> Inward {
         if !self.streams.is_empty() {
             match self.tunnel.find_segment(frame, PORT) {
@@ -445,7 +449,7 @@ impl<C: Copy> Vtep<C> {
             }
         }
         match self.tunnel.decapsulate(frame) {
-            // All servers of an overlay speak in streams, or none does.
+            // All servers of an overlay talk in streams, or none does.
             Outer::Inner(inner) if self.streams.contains(inner.priority) => Inward::Drop(DropReason::Malformed),
             Outer::Inner(inner) => self.inward_of(now, inner, frame),
             Outer::Other => Inward::Other,
@@ -453,7 +457,7 @@ impl<C: Copy> Vtep<C> {
         }
     }
 
-    /// A frame as it stood in the stream from another server.
+    /// Handles a frame as it stood in the stream from another server.
     pub fn inward_of_stream(&mut self, now: Instant, bytes: &[u8], from: Ipv4Addr) -> Inward {
         match self.tunnel.take_from_stream(bytes, from) {
             Ok(inner) if self.streams.contains(inner.priority) => self.inward_of(now, inner, bytes),
@@ -462,21 +466,21 @@ impl<C: Copy> Vtep<C> {
         }
     }
 
-    /// What came out of a tunnel: whether its sender lives where it comes from.
+    /// Checks that the sender of a frame from a tunnel lives on the server that sent the frame.
     fn inward_of(&mut self, now: Instant, inner: Inner, frame: &[u8]) -> Inward {
         let bytes = &frame[inner.frame.clone()];
         let (Some(destination), Some(mac)) = (mac_at(bytes, 0), mac_at(bytes, 6)) else {
             return Inward::Drop(DropReason::Malformed);
         };
         if destination.is_group() || neighbours::arp_of(bytes).is_some() {
-            // No server of the overlay sends these through a tunnel.
+            // No server of the overlay sends such frames through a tunnel.
             return Inward::Drop(DropReason::NoRoute);
         }
         let station = StationId { vni: inner.vni, mac };
         let question = Question { vni: inner.vni, by: By::Mac(mac) };
         match self.cache.lookup(now, question) {
             Found::Known(mapping) if mapping.location == inner.from => {
-                // None of a lossless class overtakes those that wait; no other may wait for them.
+                // A lossless frame does not overtake the waiting frames; other frames must not wait for them.
                 if self.total > 0
                     && self.lossless.contains(inner.priority)
                     && self.parked.get(&question).is_some_and(|all| all.iter().any(Parked::is_aside))
@@ -486,7 +490,7 @@ impl<C: Copy> Vtep<C> {
                 self.counters.decapsulated += 1;
                 Inward::Deliver(inner)
             }
-            // It may have moved a moment ago.
+            // The station may have moved a moment ago.
             Found::Known(_) if self.cache.doubt(now, station) => Inward::Ask(inner, station),
             Found::Known(_) => Inward::Drop(DropReason::ForgedSource),
             Found::Asked => Inward::Ask(inner, station),
@@ -495,7 +499,8 @@ impl<C: Copy> Vtep<C> {
         }
     }
 
-    /// A datagram that is said to be the controller's. [`Vtep::poll_event`] is to be asked before anything else is done.
+    /// Handles a datagram that claims to be the controller's. [`Vtep::poll_event`] must be called before anything else is
+    /// done.
     pub fn handle_control(&mut self, now: Instant, datagram: &[u8]) {
         let message = match self.key.open(datagram) {
             Ok(message) if message.server == self.tunnel.server() => message,
@@ -521,7 +526,7 @@ impl<C: Copy> Vtep<C> {
         Some(self.key.seal(&message))
     }
 
-    /// When [`Vtep::handle_timeout`] and [`Vtep::poll_control`] have something to do.
+    /// Time for the next [`Vtep::handle_timeout`] and [`Vtep::poll_control`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let now = self.cache.wants_transmit().then_some(Instant::ZERO);
         let insists = (!self.insists.is_empty()).then_some(self.insists_at);
@@ -529,7 +534,7 @@ impl<C: Copy> Vtep<C> {
         timers.into_iter().flatten().min()
     }
 
-    /// Repeats and gives up what is due.
+    /// Repeats requests and gives up questions whose deadlines have come.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.cache.handle_timeout(now);
         self.admits_at = self.admits_at.filter(|&at| now < at);
@@ -538,7 +543,7 @@ impl<C: Copy> Vtep<C> {
         }
     }
 
-    /// The next frame whose waiting ended.
+    /// The next outcome of a wait.
     pub fn poll_event(&mut self, now: Instant) -> Option<Event<C>> {
         loop {
             if let Some(event) = self.events.pop_front() {

@@ -1,4 +1,4 @@
-//! Frames that wait for the controller: what bounds them, how long they wait, and what becomes of them then.
+//! Frames that wait for the controller: their bounds, the duration of their wait, and its outcome.
 
 use super::{Event, INSIST, Outward, Vtep};
 use crate::uplink::Origin;
@@ -18,32 +18,34 @@ const ARP_FRAME: u32 = sluicenet_wire::ethernet::MIN_LEN as u32;
 #[derive(Clone, Debug)]
 pub(super) enum Parked<C> {
     Out(Vec<u8>, Priority, Origin),
-    /// Of which server it came, and what bounds it.
+    /// A frame from the link, with the server that sent it and its bound.
     In(C, Ipv4Addr, Bound),
     Arp(neighbours::Request, Priority),
 }
 
-/// What bounds a frame from the link that is parked.
+/// The bound of a parked frame from the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
-    /// The receive buffer, of a lossless class: for no longer than a question takes, or who is known would be held back with it.
+    /// The receive buffer of a lossless class, for no longer than a question takes: a longer wait would also hold back
+    /// frames of known stations.
     Buffer,
-    /// Its tenant's share, and it waits until the controller speaks.
+    /// The tenant's share; the frame waits until the controller answers.
     Aside,
-    /// Its tenant's share, and it is dropped when the controller says nothing.
+    /// The tenant's share; the frame is dropped when the controller says nothing.
     Share,
 }
 
 impl<C> Parked<C> {
-    /// Whether it is a frame from the link that waits until the controller speaks.
+    /// Whether the frame came from the link and waits until the controller answers.
     pub(super) fn is_aside(&self) -> bool {
         matches!(self, Parked::In(_, _, Bound::Aside))
     }
 }
 
 impl<C: Copy> Vtep<C> {
-    /// Parks what [`Vtep::inward`] said has to be asked about; in a `lossless` class as long as the caller's receive buffer has
-    /// room, and, where nobody can be asked now, beside it, as far as its tenant may have frames parked. `Err` when it must be dropped.
+    /// Parks a frame whose sender has to be asked about, as [`Vtep::inward`] said. A `lossless` frame stays in the
+    /// caller's receive buffer; where nobody can be asked now, it waits outside the buffer, within its tenant's share.
+    /// `Err` when the frame must be dropped.
     pub fn park(
         &mut self,
         now: Instant,
@@ -88,7 +90,7 @@ impl<C: Copy> Vtep<C> {
         has_room
     }
 
-    /// Parks a frame that counts as its tenant's, or is bounded otherwise.
+    /// Parks a frame; `counts` is whether the frame counts as its tenant's, or is bounded otherwise.
     pub(super) fn keep(&mut self, question: Question, counts: bool, frame: Parked<C>) {
         if counts {
             *self.of_tenant.entry(question.vni).or_default() += 1;
@@ -99,7 +101,7 @@ impl<C: Copy> Vtep<C> {
         self.parked.entry(question).or_default().push_back(frame);
     }
 
-    /// It is looked up again in a while, for those that wait for it.
+    /// Schedules another look-up of a question for the frames that wait for its answer.
     pub(super) fn insist(&mut self, now: Instant, question: Question) {
         if self.insists.is_empty() {
             self.insists_at = now + INSIST;
@@ -107,7 +109,7 @@ impl<C: Copy> Vtep<C> {
         self.insists.insert(question);
     }
 
-    /// What nobody could be asked about is looked up again.
+    /// Looks up again the questions that nobody could be asked.
     pub(super) fn look_again(&mut self, now: Instant) {
         for question in core::mem::take(&mut self.insists) {
             match self.cache.lookup(now, question) {
@@ -119,18 +121,18 @@ impl<C: Copy> Vtep<C> {
         }
     }
 
-    /// Frames of tenants here that are parked.
+    /// Parked frames of tenants on this server.
     pub fn parked_out(&self) -> usize {
         let of_tenant = |p: &&Parked<C>| !matches!(p, Parked::In(..) | Parked::Out(_, _, Origin::Own));
         let parked = self.parked.values().flatten().filter(of_tenant).count();
         let of_switch = |e: &&Event<C>| {
             matches!(e, Event::Send(_, _, Origin::Switch) | Event::Into(_, _, Origin::Switch) | Event::DropOut(..))
         };
-        // Those whose waiting has ended, and that nobody asked for yet.
+        // Frames whose wait has ended and whose outcome was not yet polled.
         parked + self.events.iter().filter(|e| of_switch(e)).count()
     }
 
-    /// A question has ended, and so has waiting for it; unless nobody said anything, and it is of a lossless class.
+    /// Ends a question and the wait of its frames. If nobody answered, frames of a lossless class go on waiting.
     pub(super) fn end_wait(&mut self, now: Instant, question: Question, answer: Answer) {
         let mut frames = self.parked.remove(&question).unwrap_or_default();
         if answer == Answer::Silent {

@@ -1,4 +1,4 @@
-//! Two servers and the controller, and tenants that behave and do not.
+//! Two servers and the controller, with well-behaved and misbehaving tenants.
 
 use super::*;
 use sluicenet_proto::overlay::controller::{Controller, ControllerConfig};
@@ -54,7 +54,7 @@ impl World {
         world
     }
 
-    /// All datagrams that are due go to and fro.
+    /// Exchanges all pending datagrams.
     fn exchange(&mut self) {
         for n in [0, 1, 0, 1] {
             self.ends[n].handle_timeout(self.now);
@@ -89,7 +89,7 @@ impl World {
         core::iter::from_fn(|| self.ends[end].poll_event(self.now)).collect()
     }
 
-    /// A frame between servers that know each other's stations by now.
+    /// A frame between servers that already know each other's stations.
     fn tunnelled(&mut self, from: u32, to: u32) -> Vec<u8> {
         let frame = frame(from, to, 100, true);
         if self.outward(0, &frame, 5).0 == Outward::Parked {
@@ -152,7 +152,7 @@ fn a_frame_waits_for_the_answer_and_arrives_in_order() {
         })
         .collect();
     assert!(sent.iter().enumerate().all(|(len, bytes)| bytes.len() == 54 + 34 + len));
-    // At the other end its sender is not known yet either.
+    // The sender is not known yet at the other end either.
     let mut bytes = sent[0].clone();
     let Inward::Ask(inner, station) = w.ends[1].inward(w.now, &mut bytes) else { panic!() };
     assert_eq!((inner.domain, inner.priority, station.mac), (5, 3, mac(1)));
@@ -172,7 +172,7 @@ fn arp_is_answered_from_the_mapping_and_never_travels() {
     let [Event::Reply(reply, 5, 3)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((&reply[..6], &reply[6..12]), (&mac(1).0[..], &mac(2).0[..]));
     assert!(matches!(w.outward(0, &request(1, 1, 2), 5).0, Outward::Reply(again) if again == *reply));
-    // One of this server answers itself; one of another tenant is nobody.
+    // A station of this server answers itself; a station of another tenant does not exist here.
     for (target, ends_as) in [(3, None), (4, Some(DropReason::Unresolved))] {
         assert_eq!(w.outward(0, &request(1, 1, target), 5).0, Outward::Parked);
         w.exchange();
@@ -301,7 +301,7 @@ fn a_dead_controller_or_a_flooding_tenant_harms_only_those_concerned() {
         if n % 100 == 0 {
             w.pass(1);
             dropped += w.events(0).len();
-            // Who is known goes on; another tenant's question is asked.
+            // Frames for known stations go on; another tenant's question is asked.
             assert_eq!(w.outward(0, &good, 5).0, Outward::Send);
         }
         assert!(w.ends[0].waiting() <= 256 + 1);
@@ -313,7 +313,7 @@ fn a_dead_controller_or_a_flooding_tenant_harms_only_those_concerned() {
     assert!(events.iter().any(|e| matches!(e, Event::Send(..))), "station 4 was found");
     w.pass(100);
     dropped += events.len() - 1 + w.events(0).len();
-    // Nothing silently: each was dropped by name.
+    // No frame vanishes silently: each drop was counted by reason.
     assert_eq!((w.ends[0].waiting(), dropped), (0, 50_000));
     assert!(parked > 64);
 }
@@ -336,8 +336,8 @@ fn a_burst_from_a_station_nobody_knows_yet_waits_whole_and_for_a_silent_controll
     let delivered = w.events(1);
     assert_eq!(delivered.len(), 5_256);
     assert!(delivered[..5_000].iter().cloned().eq((0..5_000).map(Event::Deliver)), "in order");
-    // Another station, and a controller that died: what is of a lossless class waits until it speaks, beside the receive buffer and as far
-    // as its tenant may have frames there; what is not is given up with the question.
+    // Another station, and a controller that died. A frame of a lossless class waits until the controller answers,
+    // outside the receive buffer and within its tenant's share. A frame of a lossy class is given up with its question.
     w.alive = false;
     w.ends[1].set_waiting_classes(PrioritySet(1 << 3));
     let arrive = |w: &mut World, from, n, lossless| {
@@ -352,7 +352,7 @@ fn a_burst_from_a_station_nobody_knows_yet_waits_whole_and_for_a_silent_controll
     arrive(&mut w, 3, 2, false).unwrap();
     w.pass(60);
     assert_eq!(w.events(1), [Event::Aside(1), Event::Drop(2, DropReason::Unresolved)]);
-    // One of which the controller will know nothing.
+    // A station that the controller will not know.
     arrive(&mut w, 7, 3, true).unwrap();
     assert_eq!(arrive(&mut w, 7, 4, false), Err(DropReason::Unresolved));
     let more: Vec<u32> = (10..300).filter(|&n| arrive(&mut w, 3, n, true).is_ok()).collect();
@@ -370,7 +370,7 @@ fn a_burst_from_a_station_nobody_knows_yet_waits_whole_and_for_a_silent_controll
     assert_eq!((w.ends[1].waiting(), w.ends[1].shared), (0, 0));
 }
 
-/// A station whose frames wait for a silent controller is heard of when somebody asks for its address.
+/// When the address of a station is requested, the station is found although its frames wait for a silent controller.
 #[test]
 fn in_a_lossy_class_nobody_waits_for_frames_that_are_parked() {
     let mut w = World::new();
@@ -431,7 +431,7 @@ fn hostile_23_a_forged_controller_is_not_heard() {
     assert_eq!(w.events(0), []);
 }
 
-/// What an end says of frames of a lossless class, and what becomes of them.
+/// The results of an end for frames of a lossless class, and the outcome of their wait.
 #[test]
 fn in_a_lossless_class_what_nobody_can_be_asked_about_waits() {
     let mut w = World::new();
@@ -447,7 +447,7 @@ fn in_a_lossless_class_what_nobody_can_be_asked_about_waits() {
         w.ends[0].admits(w.now, 5, mac(2), 4) && w.ends[0].admits(w.now, 6, mac(2), 3),
         "others do not wait for it"
     );
-    // What the switch had on its way when the last was admitted.
+    // These frames were on their way in the switch when the last one was admitted.
     assert_eq!(w.outward(0, &frame(1, 2, parked, false), 5).0, Outward::Parked);
     // A frame of another class is given up when the question is.
     let lossy = |w: &mut World| w.ends[0].outward(w.now, &frame(1, 9, 1, false), 5, 4, &mut Vec::new());
@@ -467,7 +467,7 @@ fn in_a_lossless_class_what_nobody_can_be_asked_about_waits() {
             break;
         }
     }
-    // They go in their order, and none overtakes them.
+    // The frames go in order, and none overtakes them.
     let lens: Vec<usize> = w
         .events(0)
         .iter()
@@ -493,7 +493,7 @@ fn what_the_controller_does_not_know_is_dropped_in_a_lossless_class_too() {
     assert_eq!(w.outward(0, &frame(1, 9, 1, false), 5).0, Outward::Drop(DropReason::Unresolved, None));
 }
 
-/// Who asks too much waits until it may ask again, and is told to look then.
+/// A tenant that asks too much waits until it may ask again, and is told when to look.
 #[test]
 fn who_asks_too_much_waits() {
     let mut w = World::new();
@@ -514,7 +514,7 @@ fn who_asks_too_much_waits() {
     assert_eq!((w.events(0).len(), w.ends[0].counters().1.limited), (200, 0));
 }
 
-/// A station that was moved away without a word: what is asked once more tells.
+/// A station that was moved away without notice: one more question reveals the move.
 #[test]
 fn a_doubt_ends_what_the_controller_does_not_know() {
     let mut w = World::new();

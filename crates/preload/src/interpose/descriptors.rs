@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if own::is_own(fd) {
-        // What a program that closes all numbers there may be has not opened.
+        // The program has not opened this number: it closes all numbers there may be.
         return answer(Err(libc::EBADF)) as c_int;
     }
     if process::owns_memory() {
@@ -46,7 +46,7 @@ pub unsafe extern "C-unwind" fn close_range(first: u32, last: u32, flags: c_int)
         // SAFETY: the caller's arguments.
         return unsafe { kernel::close_range(first, last, flags) };
     }
-    // SAFETY: parts of what the caller has closed.
+    // SAFETY: parts of the range that the caller closes.
     let all =
         own::others(first, last).into_iter().map(|(first, last)| unsafe { kernel::close_range(first, last, flags) });
     all.min().unwrap_or(0)
@@ -59,7 +59,7 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     let first = first.max(0) as u32;
     forget(first, u32::MAX);
     for (first, last) in own::others(first, u32::MAX) {
-        // SAFETY: parts of what the caller has closed.
+        // SAFETY: parts of the range that the caller closes.
         unsafe {
             if last == u32::MAX {
                 kernel::closefrom(first as c_int);
@@ -159,7 +159,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: usi
             unsafe { *place = readable(&sock) as c_int };
             0
         }
-        // Nothing waits to be sent: what was is the switch's.
+        // Nothing waits to be sent: sent bytes are the switch's.
         libc::TIOCOUTQ => {
             // SAFETY: as above.
             unsafe { *place = 0 };

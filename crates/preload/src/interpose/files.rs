@@ -1,4 +1,5 @@
-//! `FILE *` of light sockets: those that `fdopen` makes read and write by the calls here, since the C library's own go past them.
+//! `FILE *` of light sockets: those that `fdopen` makes read and write by the calls here, since the C library's own go past
+//! them.
 
 use super::descriptors::{close, dup3};
 use super::transfer::{read, write};
@@ -10,9 +11,9 @@ use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Those there are, by their address, with their descriptors.
+/// The light files, by their address, with their descriptors.
 pub static FILES: Spin<Vec<(usize, c_int)>> = Spin::new(Vec::new());
-/// What a `FILE` is for, in its first word (glibc's `_IO_NO_READS`, `_IO_NO_WRITES`, `_IO_IS_APPENDING`, part of its ABI).
+/// The modes of a `FILE`, in its first word (glibc's `_IO_NO_READS`, `_IO_NO_WRITES`, `_IO_IS_APPENDING`, part of its ABI).
 const NO_READS: c_int = 0x4;
 const NO_WRITES: c_int = 0x8;
 const IS_APPENDING: c_int = 0x1000;
@@ -38,7 +39,7 @@ unsafe extern "C-unwind" fn read_cookie(cookie: *mut c_void, into: *mut c_char, 
 }
 
 unsafe extern "C-unwind" fn write_cookie(cookie: *mut c_void, from: *const c_char, len: size_t) -> ssize_t {
-    // Nothing written is how a failure is told here.
+    // A failure is reported here as nothing written.
     // SAFETY: as above.
     unsafe { write(cookie as usize as c_int, from.cast(), len) }.max(0)
 }
@@ -48,7 +49,8 @@ unsafe extern "C-unwind" fn seek_cookie(cookie: *mut c_void, offset: *mut i64, w
     if table::is_light(fd) {
         return fail(libc::ESPIPE) as c_int;
     }
-    // What `freopen` has put in its place. SAFETY: the C library's own number.
+    // `freopen` has put another file in place of the socket.
+    // SAFETY: the C library's own number.
     let at = unsafe { libc::lseek(fd, *offset, whence) };
     if at < 0 {
         return -1;
@@ -115,7 +117,7 @@ pub unsafe extern "C-unwind" fn fileno_unlocked(file: *mut FILE) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn fclose(file: *mut FILE) -> c_int {
     if descriptor(file).is_some() {
-        // SAFETY: the caller's argument; what it has to write goes while it is still known.
+        // SAFETY: the caller's argument; its unwritten bytes are sent while it is still known.
         let flushed = unsafe { libc::fflush(file) };
         let why = kernel::errno();
         FILES.with(|files| files.retain(|(known, _)| *known != file as usize));
@@ -124,7 +126,7 @@ pub unsafe extern "C-unwind" fn fclose(file: *mut FILE) -> c_int {
         let closed = unsafe { kernel::fclose(file) };
         return if flushed != 0 { fail(why) as c_int } else { closed };
     }
-    // One that was made before its socket became light, or of anything else: the C library closes the number past us.
+    // The file was made before its socket became light, or belongs to anything else: the C library closes the number itself.
     // SAFETY: the caller's argument.
     let fd = if file.is_null() { -1 } else { keeping_errno(|| unsafe { kernel::fileno(file) }) };
     let sock = if table::is_light(fd) && process::owns_memory() { table::set(fd, None) } else { None };
@@ -171,7 +173,7 @@ pub unsafe extern "C-unwind" fn freopen(path: *const c_char, mode: *const c_char
     };
     // SAFETY: the caller's file, and texts; those that `open` and `dup3` take.
     unsafe {
-        // The C library leaves a file alone that is none of its own kind: what is behind this one is put in its place.
+        // The C library leaves a file alone that is not of its own kind: the file behind it is replaced.
         libc::fflush(file);
         let opened = if path.is_null() || mode.is_null() {
             // There is no path to a socket.
@@ -214,7 +216,7 @@ pub unsafe extern "C-unwind" fn freopen64(path: *const c_char, mode: *const c_ch
     unsafe { freopen(path, mode, file) }
 }
 
-/// The process ends: what waits in them to be written goes while there is somebody to write to.
+/// The process ends: unwritten bytes are sent while the connection is open.
 pub fn flush() {
     if COUNT.load(Ordering::Relaxed) > 0 {
         for (file, _) in FILES.with(|files| files.clone()) {

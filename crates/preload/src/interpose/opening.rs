@@ -87,7 +87,8 @@ pub unsafe extern "C-unwind" fn accept4(fd: c_int, from: *mut sockaddr, len: *mu
     }
 }
 
-/// Accepts a connection once there is all that it takes to have it: one that was accepted and then cannot be had would be lost.
+/// Accepts a connection once there is everything to present it: a connection that was accepted and then has no descriptor
+/// would be lost.
 fn accept_next(sock: &Sock, flags: c_int) -> Result<(c_int, SocketAddrV4), i32> {
     loop {
         sock.patiently(sock.may_wait(0), libc::POLLIN, || match has_connection(sock) {
@@ -96,7 +97,7 @@ fn accept_next(sock: &Sock, flags: c_int) -> Result<(c_int, SocketAddrV4), i32> 
         })?;
         let reserved = ReservedDescriptor::new(flags)?;
         match next_connection(sock) {
-            // Somebody else was faster.
+            // Another thread was faster.
             Err(libc::EAGAIN) if sock.may_wait(0) => {}
             next => {
                 return match next? {
@@ -111,7 +112,7 @@ fn accept_next(sock: &Sock, flags: c_int) -> Result<(c_int, SocketAddrV4), i32> 
     }
 }
 
-/// Whether `next_connection` has something to say.
+/// Whether `next_connection` returns a connection or an error.
 fn has_connection(sock: &Sock) -> bool {
     match &sock.kind {
         Kind::Listener(listener, _) if !sock.ends.diverted.load(Ordering::Relaxed) => listener.ready().readable,
@@ -123,7 +124,7 @@ fn has_connection(sock: &Sock) -> bool {
 /// A connection to be accepted.
 enum Next {
     Stream(light::TcplightStream),
-    /// One that the process that listened goes on having, and what leads there.
+    /// A connection that the listening process keeps, and the socket that leads to it.
     Relayed(SocketAddrV4, OwnedFd),
 }
 
@@ -204,7 +205,7 @@ fn connect_light(sock: Arc<Sock>, to: Option<SocketAddrV4>) -> Result<(), i32> {
                 Err(libc::EALREADY)
             }
         }
-        // Whoever asks by `connect` what came of it is told so, once.
+        // A program that calls `connect` again for the result gets it once.
         Kind::Stream(_) if sock.options.connecting.load(Ordering::Relaxed) => finish_connect(&sock),
         Kind::Stream(stream) if sock.options.failed.load(Ordering::Relaxed) => {
             let port = sock.options.bound_port.load(Ordering::Relaxed);
@@ -233,7 +234,7 @@ fn finish_connect(sock: &Sock) -> Result<(), i32> {
     if !stream.ready().closed {
         return Ok(());
     }
-    // As the kernel has it where SO_ERROR has told the reason already: it is gone all the same.
+    // As in the kernel after SO_ERROR has reported the reason already: the connection is gone all the same.
     sock.options.failed.store(true, Ordering::Relaxed);
     Err(stream.take_error().map_or(libc::ECONNABORTED, |e| number(&e)))
 }
@@ -290,7 +291,7 @@ pub unsafe extern "C-unwind" fn getpeername(fd: c_int, into: *mut sockaddr, len:
         return unsafe { kernel::getpeername(fd, into, len) };
     };
     let peer = match &sock.kind {
-        // One that is gone was connected to somebody, too, whom servers like to log.
+        // A stream that is gone had a peer, too, which servers like to log.
         Kind::Stream(stream) if !stream.is_opening() => Some(stream.peer_addr()),
         Kind::Datagram(datagram) => datagram.peer_addr(),
         _ => None,

@@ -24,7 +24,7 @@ unsafe fn room<'a>(at: *mut c_void, len: size_t) -> IoSliceMut<'a> {
     IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(at.cast(), len) })
 }
 
-/// Bytes received, or those of the whole datagram for who wants to know.
+/// Bytes received, or, with `MSG_TRUNC`, those of the whole datagram.
 fn length(got: &Got, flags: c_int) -> usize {
     if flags & libc::MSG_TRUNC != 0 && got.from.is_some() { got.whole } else { got.len }
 }
@@ -141,7 +141,7 @@ pub unsafe extern "C-unwind" fn recvfrom(
         match got.from {
             // SAFETY: the caller's room.
             Some(sender) => unsafe { address::write(sender, from, from_len) },
-            // SAFETY: as above; a stream's bytes come from nobody in particular.
+            // SAFETY: as above; a stream's bytes have no sender's address.
             None if !from_len.is_null() => unsafe { *from_len = 0 },
             None => {}
         }
@@ -284,8 +284,8 @@ pub unsafe extern "C-unwind" fn splice(
     unsafe { kernel::splice(from, from_at, to, to_at, len, flags) }
 }
 
-// What programs call that were compiled with -D_FORTIFY_SOURCE: the same with the size of the memory, which the compiler
-// could not compare itself.
+// The functions called by programs that were compiled with -D_FORTIFY_SOURCE. They take also the size of the memory, where
+// the compiler could not compare it itself.
 
 /// # Safety
 /// As the C library's.

@@ -1,69 +1,72 @@
-//! The switch's side: what an agent granted, and for how long.
+//! The switch's side: the number of frames an agent granted, and the lifetime of the grant.
 
 use crate::time::{Duration, Instant};
 
-/// How long a machine that comes is held for its agent to say something: one that runs answers in far less, and one that boots
-/// has none yet.
+/// Time for which the port holds back frames for a new machine while its agent has not answered. A running agent answers
+/// much faster; a machine that still boots has no agent.
 pub const GRACE: Duration = Duration::from_ms(50);
-/// When a mark that was not answered is followed by another.
+/// Time after which another mark follows an unanswered one.
 pub const MARK_AGAIN: Duration = Duration::from_ms(5);
 /// The longest lifetime of a grant.
 pub const LIFETIME_MAX: Duration = Duration::from_secs(10);
-/// A grant is good for so many of its lifetimes while what the guest sends, the agent's word among it, is itself held back.
+/// A grant lasts at most this many lifetimes while the port holds back the guest's own frames, the agent's messages among
+/// them.
 const EXCUSES: u64 = 3;
 /// Frames of one grant.
 pub const ROOM_MAX: u32 = 1 << 16;
-/// Marks of which an answer is taken: late ones are as good.
+/// Number of recent marks whose answers count: late answers are valid too.
 const MARKS_KEPT: usize = 8;
 
-/// What happened, in frames and times.
+/// Events of a port's lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseCounters {
-    /// Grants that came.
+    /// Grants received.
     pub grants: u64,
-    /// Those among them that answered no mark of this port.
+    /// Grants that answered no mark of this port.
     pub unmatched: u64,
     /// Marks sent.
     pub marks: u64,
-    /// Times the guest had been handed all that was granted.
+    /// Times the guest had received all granted frames.
     pub exhausted: u64,
-    /// Times the agent was not heard of any more, and the port no longer limited.
+    /// Times the agent fell silent and the port stopped limiting the guest.
     pub lost: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// A machine has come: held until then.
+    /// A machine was just plugged in: the port holds back its frames until this time.
     Starting { until: Instant, at: u64 },
-    /// Nobody limits it.
+    /// No agent limits the guest.
     Open,
-    /// No more than so many frames may have been handed over.
+    /// The port may have handed over at most this many frames in total.
     Leased { limit: u64 },
 }
 
-/// What a port may hand over. All counts are of the port's own frames, marks left out, since it was made; 64 bits never wrap.
+/// The limit on the frames that a port may hand over. All counts are totals of the port's own frames since its creation,
+/// without marks; 64 bits never wrap.
 #[derive(Clone, Debug)]
 pub struct Lease {
     state: State,
-    /// Number of the last mark, and how much had been handed over before it, newest first.
+    /// Numbers of the latest marks, and frames handed over before each of them, newest first.
     marks: [Option<(u64, u64)>; MARKS_KEPT],
     next: u64,
     marked_at: Instant,
-    /// When the first mark was sent of those that are not answered.
+    /// Time of the oldest unanswered mark.
     unanswered: Option<Instant>,
-    /// Somebody spoke who has to be sent a mark first.
+    /// An agent sent a message, and the port has to send it a mark first.
     wanted: bool,
     room: u32,
     lifetime: Duration,
     heard: Instant,
     expires: Instant,
     was_exhausted: bool,
-    /// What happened.
+    /// Events so far.
     pub counters: LeaseCounters,
 }
 
 impl Lease {
-    /// Nobody limits it. Marks are numbered from `first`, at random, so that no answer to a switch before this one fits.
+    /// A lease without a limit. Marks are numbered from `first`, a random number, so that answers to an earlier switch do
+    /// not match.
     pub fn new(first: u64) -> Lease {
         Lease {
             state: State::Open,
@@ -81,14 +84,14 @@ impl Lease {
         }
     }
 
-    /// A machine has come, whose agent may or may not be there.
+    /// A machine was plugged in; it may or may not have an agent.
     pub fn start(&mut self, now: Instant, handed: u64) {
         self.state = State::Starting { until: now.saturating_add(GRACE), at: handed };
         self.marks = [None; MARKS_KEPT];
         (self.wanted, self.unanswered) = (true, None);
     }
 
-    /// How many frames may have been handed over.
+    /// Total number of frames that the port may have handed over.
     pub fn limit(&self) -> u64 {
         match self.state {
             State::Starting { at, .. } => at,
@@ -97,7 +100,7 @@ impl Lease {
         }
     }
 
-    /// Frames that may still be handed over, when an agent says.
+    /// Frames that may still be handed over, if an agent limits them.
     pub fn granted(&self, handed: u64) -> Option<u64> {
         match self.state {
             State::Leased { limit } => Some(limit.saturating_sub(handed)),
@@ -105,10 +108,10 @@ impl Lease {
         }
     }
 
-    /// The agent says it has `room` behind mark `number`, to be believed for `lifetime`, or that it leaves.
+    /// The agent has `room` for frames behind mark `number`, valid for `lifetime`; a lifetime of zero means that it leaves.
     ///
-    /// What it once had room for stays good: only its own reading of sockets changes that, and upwards. So grants may be lost,
-    /// doubled and out of order.
+    /// A granted room stays valid: only the guest's own reading of its sockets changes it, and only upwards. So grants may
+    /// be lost, duplicated and reordered.
     pub fn on_grant(&mut self, now: Instant, number: u64, room: u32, lifetime: Duration) {
         self.counters.grants += 1;
         if lifetime == Duration::ZERO {
@@ -117,7 +120,7 @@ impl Lease {
         }
         let Some(at) = self.marks.iter().flatten().position(|&(n, _)| n == number) else {
             self.counters.unmatched += 1;
-            // An agent that came just now, or one that was there before the switch.
+            // Either the agent has just started, or it was running before the switch.
             self.wanted |= !matches!(self.state, State::Leased { .. });
             self.hear(now);
             return;
@@ -136,7 +139,7 @@ impl Lease {
         self.hear(now);
     }
 
-    /// It is there; but one that sees no marks cannot say more for ever.
+    /// The agent is alive, but its grants expire if it leaves marks unanswered for too long.
     fn hear(&mut self, now: Instant) {
         if self.unanswered.is_none_or(|since| now.since(since) < self.lifetime) {
             self.heard = now;
@@ -144,18 +147,18 @@ impl Lease {
         }
     }
 
-    /// The guest's own frames are held back, and what its agent says behind them.
+    /// The port holds back the guest's own frames, and with them the agent's messages.
     pub fn excuse(&mut self, now: Instant) {
         let longest = self.heard.saturating_add(self.lifetime.saturating_mul(EXCUSES));
         let until = Instant(now.saturating_add(self.lifetime).0.min(longest.0));
         self.expires = self.expires.max(until);
     }
 
-    /// Looks at the clock; whether the agent was lost, just now.
+    /// Checks the time; returns whether the agent has just been lost.
     pub fn poll(&mut self, now: Instant, handed: u64) -> bool {
         match self.state {
             State::Starting { until, .. } if now >= until => {
-                // An agent that is slow to answer is as good.
+                // A slow agent can still answer later.
                 self.state = State::Open;
                 false
             }
@@ -176,12 +179,12 @@ impl Lease {
 
     fn open(&mut self) {
         self.state = State::Open;
-        // An answer to one of them would bring back what was granted long ago.
+        // An answer to an old mark would restore an outdated grant.
         self.marks = [None; MARKS_KEPT];
         (self.wanted, self.unanswered, self.was_exhausted) = (false, None, false);
     }
 
-    /// Whether a mark is to be sent: when half of what was granted is gone, so that the answer is there before the rest is.
+    /// Whether to send a mark: when half of the grant is used, so that the answer arrives before the other half is used.
     pub fn wants_mark(&self, now: Instant, handed: u64) -> bool {
         let again = now.since(self.marked_at) >= MARK_AGAIN;
         match self.state {
@@ -197,12 +200,12 @@ impl Lease {
         }
     }
 
-    /// The number of the mark that is sent next.
+    /// The number of the next mark.
     pub fn next_mark(&self) -> u64 {
         self.next
     }
 
-    /// A mark is sent now, behind all that was `handed` over; its number.
+    /// Records that a mark is sent now, after `handed` frames; returns its number.
     pub fn mark(&mut self, now: Instant, handed: u64) -> u64 {
         let number = self.next;
         self.next = self.next.wrapping_add(1);

@@ -1,9 +1,9 @@
-//! How many frames a port may hand to a guest whose sockets only the guest itself can see.
+//! The number of frames that a port may hand to a guest whose sockets only the guest itself can see.
 //!
-//! An agent in the guest says what its sockets have room for; the switch's port holds back what is beyond that. They agree on what
-//! is already there by marks: a mark goes to the guest behind the frames that were handed over before it, and the agent says how
-//! many frames it has room for *behind the last mark it saw*. So nobody has to count what is on its way, and there is
-//! nothing to bring back in step after a loss or a restart on either side.
+//! An agent in the guest reports how much room its sockets have, and the switch's port holds back all frames beyond that.
+//! Marks synchronise the two sides: the port sends a mark behind the frames it has handed over, and the agent reports its
+//! room *behind the last mark it saw*. So neither side counts the frames in flight, and a loss or a restart on either side
+//! needs no resynchronisation.
 //!
 //! [`lease`] is the switch's side; [`room`] and [`talk`] are the guest's.
 

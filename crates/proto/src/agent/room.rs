@@ -1,39 +1,39 @@
-//! The guest's side: how many frames its sockets take, whichever of them they are for.
+//! The guest's side: how many frames its sockets can take, whichever socket the frames are for.
 //!
-//! Nobody says beforehand for which socket a frame is, so the one with the least room rules. Left out are a socket whose buffer is
-//! so small that it would hold everything up, and one that is full and takes nothing for the detection time, which is one that
-//! nobody reads; both are counted.
+//! The destination socket of a frame is not known in advance, so the socket with the least room decides. Two kinds of
+//! socket are left out and counted. One kind has too small a buffer and would stall all traffic. The other is full and
+//! takes nothing for the detection time: no program reads it.
 
 use crate::time::{Duration, Instant};
 use alloc::collections::BTreeMap;
 
-/// Bytes of a socket's receive buffer where nobody said anything else (`net.core.rmem_default`): one that has room for all of
-/// its frames may be opened at any moment.
+/// Default size of a socket's receive buffer in bytes (`net.core.rmem_default`). A program may open a socket of this size
+/// at any moment.
 pub const BUFFER_DEFAULT: u32 = 212_992;
-/// A socket that cannot hold so many frames is left out.
+/// Sockets that cannot hold this many frames are left out.
 const FRAMES_MIN: u32 = 8;
-/// Bytes the kernel charges for a socket buffer whose data is in pages: its own structures, and what is copied to its front.
+/// Bytes the kernel charges for a socket buffer with paged data: its own structures, and the data copied to its front.
 const FRONT: u32 = 1_280;
-/// What an interface adds to an IP packet: a header and two tags.
+/// Bytes that an interface adds to an IP packet: a header and two tags.
 const HEADERS: u32 = 22;
 
-/// What the kernel says about a socket.
+/// A socket as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Socket {
-    /// Which one it is.
+    /// The kernel's identifier of the socket.
     pub cookie: u64,
-    /// Bytes charged for what waits in it.
+    /// Bytes charged for the data queued in it.
     pub used: u32,
-    /// Bytes that may be.
+    /// Largest number of bytes that may be charged.
     pub limit: u32,
 }
 
-/// What there is room for.
+/// The room of a guest's sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// Frames that every socket has room for that counts.
+    /// Frames for which every counted socket has room.
     pub frames: u32,
-    /// Sockets left out because nobody reads them.
+    /// Sockets left out because no program reads them.
     pub stuck: u32,
     /// Sockets left out because they are too small.
     pub small: u32,
@@ -42,28 +42,28 @@ pub struct Room {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     used: u32,
-    /// When it last took something out, or had room.
+    /// When the socket last released data or had room.
     moved: Instant,
     stuck: bool,
 }
 
-/// The most that the kernel charges for a frame at an interface, over many of them: whole pages, and what stands in front.
+/// The most that the kernel charges for a frame at an interface, averaged over many frames: whole pages and the front part.
 ///
-/// virtio_net takes buffers of at most a page, several for a frame that is longer than one (with mergeable buffers); the others
-/// that guests have take less.
+/// virtio_net uses buffers of at most a page, and several for a longer frame (with mergeable buffers). Other drivers of
+/// guests use less.
 pub const fn charge(mtu: u32, page: u32) -> u32 {
     let frame = mtu.saturating_add(HEADERS);
     let pages = frame.div_ceil(page);
-    // The last buffer of several is charged as a whole, too.
+    // The last buffer of several is charged in full, too.
     let pages = if pages > 1 { pages + 1 } else { pages };
     FRONT.saturating_add(pages.saturating_mul(page))
 }
 
-/// Reads sockets.
+/// Reads the guest's sockets.
 #[derive(Clone, Debug)]
 pub struct Rooms {
     charge: u32,
-    /// A page that is charged to nobody in particular: the rest of the memory that buffers are cut from.
+    /// A page that no frame is charged for: the rest of the memory that buffers are cut from.
     spare: u32,
     buffer: u32,
     detection: Option<Duration>,
@@ -71,24 +71,24 @@ pub struct Rooms {
 }
 
 impl Rooms {
-    /// At an interface whose frames are charged `charge`; new sockets have `buffer` bytes. A socket that is full and takes nothing
-    /// for `detection` is left out.
+    /// For an interface with this `mtu`, a kernel with this `page` size, and new sockets of `buffer` bytes. A socket that
+    /// is full and takes nothing for `detection` is left out.
     pub fn new(mtu: u32, page: u32, buffer: u32, detection: Option<Duration>) -> Rooms {
         Rooms { charge: charge(mtu, page), spare: page, buffer, detection, seen: BTreeMap::new() }
     }
 
-    /// Frames that go into so many bytes.
+    /// Number of frames that fit into `bytes`.
     fn frames(&self, bytes: u64) -> u32 {
         let frames = bytes.saturating_sub(self.spare.into()) / u64::from(self.charge);
         u32::try_from(frames).unwrap_or(u32::MAX)
     }
 
-    /// The most there can ever be: what a socket takes that is opened next.
+    /// The upper limit of the room: the number of frames that a newly opened socket takes.
     pub fn most(&self) -> u32 {
         self.frames(self.buffer.into()).max(1)
     }
 
-    /// What there is room for. `pending` bytes are in the guest and in none of its sockets yet: fragments of datagrams.
+    /// The current room. `pending` bytes are in the guest but not yet in a socket: fragments of datagrams.
     pub fn of(&mut self, now: Instant, sockets: &[Socket], pending: u64) -> Room {
         let mut room = Room { frames: self.most(), ..Room::default() };
         let mut seen = BTreeMap::new();

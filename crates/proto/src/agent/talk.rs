@@ -1,31 +1,31 @@
-//! The guest's side: when its agent speaks, and when it looks again.
+//! The guest's side: when its agent sends messages, and when it reads the sockets again.
 //!
-//! A mark is answered at once. A guest with room needs no more: its switch sends a mark when half of what was granted is gone. One
-//! that has little left is looked at often, and its switch told when there is more.
+//! A mark is answered at once. A guest with much room sends little else: its switch sends a mark when half of the grant is
+//! used. An agent with little room reads the sockets often and tells the switch when there is more room.
 
 use crate::time::{Duration, Instant};
 
-/// The shortest and the longest time between two looks at a guest that has little room.
+/// The shortest and the longest time between two reads of the sockets of a guest with little room.
 const LOOK_AGAIN: Duration = Duration::from_us(250);
 const LOOK_AT_LEAST: Duration = Duration::from_ms(5);
-/// It speaks so many times in the lifetime of its word, whatever happens.
+/// Messages per lifetime of a grant, even without a change.
 const BEATS: u64 = 10;
-/// A guest with less than this part of the most there can be has little room.
+/// A guest has little room if it has less than this fraction of the maximum.
 const LITTLE: u32 = 4;
 
-/// Marks of which some parts are on their way: queues overtake each other.
+/// Marks that may be incomplete at the same time: queues overtake each other.
 const MARKS_KEPT: usize = 8;
 
-/// The marks a guest has seen, of which a part comes through each of its receive queues.
+/// The marks that a guest has seen. A part of each mark comes through each receive queue.
 #[derive(Clone, Debug, Default)]
 pub struct Marks {
-    /// Numbers, and a bit for each part that came; newest first.
+    /// Numbers, and a bit for each received part; newest first.
     parts: [Option<(u64, u64)>; MARKS_KEPT],
     last: Option<u64>,
 }
 
 impl Marks {
-    /// A part (from 0) of a mark of so many (up to 64) has come; whether that was the last missing part of the newest mark.
+    /// Takes part `part` (from 0) of `parts` (up to 64) of a mark; returns whether it completed the newest mark.
     pub fn take(&mut self, number: u64, part: u8, parts: u8) -> bool {
         let at = match self.parts.iter().position(|seen| seen.is_some_and(|(n, _)| n == number)) {
             Some(at) => at,
@@ -40,7 +40,7 @@ impl Marks {
         if seen.count_ones() < parts.into() {
             return false;
         }
-        // One that was overtaken says nothing new; a switch that was restarted counts from anywhere.
+        // An overtaken mark is no news; a restarted switch counts from any number.
         let is_newest = self.last.is_none_or(|last| last.wrapping_sub(number) > MARKS_KEPT as u64);
         if is_newest {
             self.last = Some(number);
@@ -48,7 +48,7 @@ impl Marks {
         is_newest
     }
 
-    /// The newest mark of which all parts came; 0 before the first.
+    /// The newest complete mark; 0 before the first.
     pub fn last(&self) -> u64 {
         self.last.unwrap_or(0)
     }
@@ -61,19 +61,19 @@ struct Said {
     at: Instant,
 }
 
-/// What an agent said last.
+/// The state of an agent: its last message and its last reading.
 #[derive(Clone, Debug)]
 pub struct Talk {
     most: u32,
     beat: Duration,
     said: Option<Said>,
-    /// What it found when it last looked, and how long it waits while that stays so.
+    /// The room found at the last reading, and the pause while it stays the same.
     found: u32,
     pause: Duration,
 }
 
 impl Talk {
-    /// Nothing has been said. `most` is the most room there can be, `lifetime` that of a word.
+    /// An agent that has sent nothing. `most` is the maximum room, `lifetime` that of a grant.
     pub fn new(most: u32, lifetime: Duration) -> Talk {
         Talk { most, beat: Duration(lifetime.0 / BEATS), said: None, found: most, pause: LOOK_AGAIN }
     }
@@ -82,7 +82,7 @@ impl Talk {
         frames < (self.most / LITTLE).max(1)
     }
 
-    /// It has seen mark `number` and found room for so many frames; whether it should say so.
+    /// The agent has seen mark `number` and found room for `frames`; returns whether it should report them.
     pub fn find(&mut self, now: Instant, number: u64, frames: u32) -> bool {
         self.pause = match frames == self.found {
             true => Duration((2 * self.pause.0).min(LOOK_AT_LEAST.0)),
@@ -96,19 +96,19 @@ impl Talk {
         })
     }
 
-    /// It was said, and sent.
+    /// The report was sent.
     pub fn say(&mut self, now: Instant, number: u64, frames: u32) {
         self.said = Some(Said { number, frames, at: now });
     }
 
-    /// How long to wait for a mark before it looks again.
+    /// How long to wait for a mark before the next reading.
     pub fn pause(&self, now: Instant) -> Duration {
         let Some(said) = self.said else { return self.pause };
         let beat = Duration(self.beat.0.saturating_sub(now.since(said.at).0));
         if self.is_little(said.frames) { Duration(beat.0.min(self.pause.0)) } else { beat }
     }
 
-    /// The same when what was to be said could not be sent.
+    /// Like [`Talk::pause`], after a report that could not be sent.
     pub fn pause_unsent(&self) -> Duration {
         self.pause
     }

@@ -1,4 +1,4 @@
-//! Scripts with a clock, and a guest whose frames and words are delayed, lost, doubled and reordered.
+//! Scripted cases with a clock, and a guest whose frames and messages are delayed, lost, duplicated and reordered.
 
 use super::lease::{GRACE, LIFETIME_MAX, Lease, MARK_AGAIN, ROOM_MAX};
 use super::room::{BUFFER_DEFAULT, Rooms, Socket, charge};
@@ -14,7 +14,7 @@ fn ms(n: u64) -> Instant {
     Instant::ZERO.saturating_add(Duration::from_ms(n))
 }
 
-/// A port whose agent has answered its first mark, sent when nothing had been handed over.
+/// A port whose agent has answered its first mark, sent before any frame.
 fn leased(room: u32) -> (Lease, u64) {
     let mut lease = Lease::new(100);
     lease.on_grant(ms(10), 0, 0, LIFETIME);
@@ -28,7 +28,7 @@ fn leased(room: u32) -> (Lease, u64) {
 fn nobody_is_limited_who_has_no_agent() {
     let mut lease = Lease::new(7);
     assert_eq!((lease.limit(), lease.wants_mark(ms(1000), 5)), (u64::MAX, false));
-    // One that comes is held for a moment, and asked again and again.
+    // A new machine's frames are held back for a moment, and marks are sent again and again.
     lease.start(ms(1000), 5);
     assert_eq!((lease.limit(), lease.wants_mark(ms(1000), 5)), (5, true));
     lease.mark(ms(1000), 5);
@@ -36,7 +36,7 @@ fn nobody_is_limited_who_has_no_agent() {
     assert!(lease.wants_mark(ms(1000).saturating_add(MARK_AGAIN), 5));
     assert!(!lease.poll(ms(1000).saturating_add(GRACE), 5));
     assert_eq!((lease.limit(), lease.counters.lost), (u64::MAX, 0));
-    // What it asked is answered late.
+    // The agent answers late.
     let number = lease.mark(ms(1100), 9);
     lease.on_grant(ms(1200), number, 4, LIFETIME);
     assert_eq!(lease.limit(), 13);
@@ -46,17 +46,17 @@ fn nobody_is_limited_who_has_no_agent() {
 fn a_grant_counts_from_the_mark_it_answers() {
     let (mut lease, first) = leased(40);
     assert_eq!((lease.limit(), lease.granted(10)), (40, Some(30)));
-    // Half of it is gone: the next mark.
+    // Half of the grant is used: the next mark is due.
     assert!(!lease.wants_mark(ms(12), 19) && lease.wants_mark(ms(12), 20));
     let second = lease.mark(ms(12), 20);
     assert!(!lease.wants_mark(ms(13), 40), "one at a time");
     lease.on_grant(ms(13), second, 38, LIFETIME);
     assert_eq!(lease.limit(), 58);
-    // What comes late, or again, or says less, takes nothing back.
+    // Late, repeated and smaller grants take nothing back.
     lease.on_grant(ms(14), first, 40, LIFETIME);
     lease.on_grant(ms(14), second, 3, LIFETIME);
     assert_eq!(lease.limit(), 58);
-    // Nor does it give more than there can be.
+    // A grant never exceeds the maximum room.
     lease.on_grant(ms(15), second, u32::MAX, LIFETIME);
     assert_eq!(lease.limit(), 20 + u64::from(ROOM_MAX));
 }
@@ -80,7 +80,7 @@ fn a_lost_mark_is_followed_by_another() {
     let at = ms(20).saturating_add(MARK_AGAIN);
     assert!(lease.wants_mark(at, 4));
     let number = lease.mark(at, 4);
-    // The first was only late.
+    // The first mark was only late.
     lease.on_grant(ms(26), lost, 1, LIFETIME);
     assert_eq!(lease.limit(), 5);
     lease.on_grant(ms(26), number, 4, LIFETIME);
@@ -94,14 +94,14 @@ fn an_agent_that_is_lost_limits_nobody() {
     assert!(lease.poll(ms(1011), 4));
     assert!(!lease.poll(ms(1012), 4), "once");
     assert_eq!((lease.limit(), lease.counters.lost), (u64::MAX, 1));
-    // Its last words come late: it has to answer a new mark first.
+    // The lost agent's last messages come late: it has to answer a new mark first.
     lease.on_grant(ms(1013), number, 4, LIFETIME);
     assert_eq!(lease.limit(), u64::MAX);
     assert!(lease.wants_mark(ms(1013), 9));
     let number = lease.mark(ms(1013), 9);
     lease.on_grant(ms(1014), number, 4, LIFETIME);
     assert_eq!(lease.limit(), 13);
-    // One that leaves is not lost.
+    // An agent that leaves is not lost.
     lease.on_grant(ms(1015), number, 0, Duration::ZERO);
     assert_eq!((lease.limit(), lease.counters.lost), (u64::MAX, 1));
 }
@@ -132,7 +132,7 @@ fn an_agent_behind_its_own_guests_frames_has_longer_but_not_for_ever() {
         assert_eq!(lease.poll(ms(t), 4), t == 3011, "{t}");
     }
     assert_eq!(lease.limit(), u64::MAX);
-    // Whatever it asks for.
+    // This holds even if the agent asks for a long lifetime.
     let (mut lease, number) = leased(4);
     lease.on_grant(ms(12), number, 4, Duration::from_secs(60));
     assert!(lease.poll(ms(12).saturating_add(LIFETIME_MAX), 4));
@@ -154,7 +154,7 @@ fn the_socket_with_the_least_room_rules() {
     assert_eq!(rooms.of(ms(0), &[empty, half], 100_000).frames, (6_496 - 4096) / 5_376);
     let room = rooms.of(ms(0), &[tiny, empty], 0);
     assert_eq!((room.frames, room.small), (most, 1));
-    // Full, and nobody reads it: the others go on, until it moves.
+    // A full socket that no program reads is left out until it moves.
     assert_eq!(rooms.of(ms(10), &[empty, full], 0).frames, 0);
     assert_eq!(rooms.of(ms(159), &[empty, full], 0).frames, 0);
     let room = rooms.of(ms(160), &[empty, full], 0);
@@ -162,7 +162,7 @@ fn the_socket_with_the_least_room_rules() {
     let moved = socket(3, 212_000, 212_992);
     let room = rooms.of(ms(161), &[empty, moved], 0);
     assert_eq!((room.frames, room.stuck), (0, 0));
-    // Without a deadline it is waited for.
+    // Without a detection time the agent waits for the socket.
     let mut patient = Rooms::new(1500, 4096, BUFFER_DEFAULT, None);
     patient.of(ms(0), &[full], 0);
     assert_eq!(patient.of(ms(100_000), &[full], 0).frames, 0);
@@ -173,14 +173,14 @@ fn an_agent_answers_marks_and_says_when_a_full_guest_has_room() {
     let mut talk = Talk::new(38, LIFETIME);
     assert!(talk.find(ms(0), 0, 38), "that it is there");
     talk.say(ms(0), 0, 38);
-    // With room it waits for a mark, and speaks ten times in a lifetime all the same.
+    // With much room the agent waits for a mark, but still sends ten messages per lifetime.
     assert!(!talk.find(ms(1), 0, 38));
     assert_eq!(talk.pause(ms(1)), Duration::from_ms(99));
     assert!(talk.find(ms(100), 0, 38));
     talk.say(ms(100), 0, 38);
     assert!(talk.find(ms(101), 7, 5), "a mark");
     talk.say(ms(101), 7, 5);
-    // With little room it looks again soon, later while nothing changes, and speaks when there is more.
+    // With little room it reads the sockets soon again, then less often while nothing changes, and reports more room.
     let mut pauses = Vec::new();
     for _ in 0..6 {
         assert!(!talk.find(ms(101), 7, 5));
@@ -188,7 +188,7 @@ fn an_agent_answers_marks_and_says_when_a_full_guest_has_room() {
     }
     assert_eq!(pauses, [500, 1_000, 2_000, 4_000, 5_000, 5_000]);
     assert!(!talk.find(ms(102), 7, 4) && talk.find(ms(103), 7, 6));
-    // What could not be sent is not said.
+    // An unsent report does not count.
     assert_eq!(talk.pause_unsent(), Duration::from_us(250));
     assert!(talk.find(ms(103), 7, 6));
     talk.say(ms(103), 7, 6);
@@ -207,7 +207,7 @@ fn a_mark_has_come_when_it_has_come_through_every_queue() {
     assert!(marks.take(1, 2, 3) && marks.last() == 1);
     assert!(!marks.take(0, 2, 3) && marks.last() == 1, "what was overtaken");
     assert!(!marks.take(1, 2, 3), "once");
-    // Another switch.
+    // Another switch starts.
     assert!(marks.take(1 << 40, 0, 1) && marks.last() == 1 << 40);
     assert!(marks.take(7, 0, 1) && marks.last() == 7);
 }
@@ -215,11 +215,11 @@ fn a_mark_has_come_when_it_has_come_through_every_queue() {
 #[derive(Clone, Copy)]
 enum Item {
     Mark(u64),
-    /// A frame, and whether somebody granted it.
+    /// A frame, and whether it was granted.
     Frame(bool),
 }
 
-/// A guest with one socket: what is on its way to it, and what waits in it.
+/// A guest with one socket: the frames in flight to it and the data queued in it.
 struct Guest {
     ring: VecDeque<Item>,
     waits: VecDeque<u32>,
@@ -235,7 +235,7 @@ impl Guest {
         Guest { ring: VecDeque::new(), waits: VecDeque::new(), used: 0, rooms, seen: 0, lost: 0 }
     }
 
-    /// Its kernel takes some frames in, and its program reads some datagrams.
+    /// The guest's kernel takes some frames, and its program reads some datagrams.
     fn work(&mut self, random: &mut Rng) {
         for _ in 0..random.below(20) {
             match self.ring.pop_front() {
@@ -258,7 +258,7 @@ impl Guest {
         }
     }
 
-    /// What its agent says.
+    /// The message of the guest's agent.
     fn says(&mut self, now: Instant) -> (u64, u32) {
         let socket = Socket { cookie: 1, used: self.used, limit: BUFFER_DEFAULT };
         (self.seen, self.rooms.of(now, &[socket], 0).frames)
@@ -280,7 +280,7 @@ fn whatever_becomes_of_their_words_no_more_is_handed_over_than_there_is_room_for
             if alive && random.below(3) == 0 {
                 words.push(guest.says(now));
             }
-            // Lost, in any order, and again.
+            // Messages are lost, reordered and repeated.
             if !words.is_empty() && random.below(2) == 0 {
                 let at = random.below(words.len() as u64) as usize;
                 let (number, room) = if random.below(4) == 0 { words[at] } else { words.swap_remove(at) };
@@ -288,7 +288,7 @@ fn whatever_becomes_of_their_words_no_more_is_handed_over_than_there_is_room_for
                     lease.on_grant(now, number, room, Duration::from_ms(20));
                 }
             }
-            // The agent ends and is started again; so is the switch.
+            // The agent and the switch stop and restart.
             if random.below(300) == 0 {
                 alive = !alive;
                 guest.seen = 0;
@@ -298,7 +298,7 @@ fn whatever_becomes_of_their_words_no_more_is_handed_over_than_there_is_room_for
                 lease.start(now, 0);
             }
             lease.poll(now, handed);
-            // A mark may be thrown away by the guest, as all else is in time of need.
+            // The guest may drop a mark, like any frame, when memory is short.
             if lease.wants_mark(now, handed) {
                 let number = lease.mark(now, handed);
                 if random.below(10) > 0 {
@@ -314,6 +314,6 @@ fn whatever_becomes_of_their_words_no_more_is_handed_over_than_there_is_room_for
         }
         (total, lost) = (total + handed, lost + guest.lost);
     }
-    // Without an agent frames are lost, so the guest can lose some; with it many went through.
+    // Without an agent frames are lost, so the guest can lose frames; with an agent many frames were granted.
     assert!(lost > 100_000 && regained > 100_000, "{lost} lost, {regained} of {total} granted");
 }

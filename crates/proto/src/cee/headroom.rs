@@ -6,7 +6,7 @@ use crate::units::Rate;
 /// Length of a PFC frame from destination address to frame check sequence (802.1Qbb, 36.2: the minimum frame).
 pub const PFC_FRAME_BYTES: u32 = 64;
 
-/// What happens between a buffer reaching XOFF and the last byte that still arrives.
+/// The delays and frame sizes that decide how many bytes still arrive after a buffer reaches XOFF.
 #[derive(Clone, Copy, Debug)]
 pub struct Headroom {
     /// Speed of the link.
@@ -40,8 +40,8 @@ mod tests {
 
     #[test]
     fn at_zero_metres_it_is_three_frames_and_a_pause() {
-        // The frame that crosses XOFF, the one before the pause, the pause, the one that had just started: 4,698 B, more
-        // than the 3,000 B that Crisan 2014, Table 2.1 leaves between 97 and 100 KB.
+        // The frame that crosses XOFF, the frame before the pause, the pause, and the frame that had just started: 4,698 B.
+        // Crisan 2014, Table 2.1 leaves only 3,000 B between 97 and 100 KB.
         let h = Headroom {
             rate: Rate::gbps(10),
             data_delay: Duration::ZERO,

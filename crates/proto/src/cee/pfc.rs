@@ -12,13 +12,13 @@ pub fn quanta_time(quanta: u16, rate: Rate) -> Duration {
     rate.time_for(quanta as u64 * QUANTUM_BITS / 8)
 }
 
-/// The gate of a transmitter: which classes the peer paused, and until when.
+/// The gate of a transmitter: the classes that the peer paused, and the end of each pause.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     paused: PrioritySet,
     until: [Instant; PRIORITIES],
     since: [Instant; PRIORITIES],
-    /// Time each class has been paused so far, the running pause not included.
+    /// Total time each class has been paused, without the current pause.
     total: [Duration; PRIORITIES],
     received: u64,
     stops: u64,
@@ -31,7 +31,7 @@ impl Gate {
         self.paused
     }
 
-    /// A pause frame arrived; `quantum` is the time of one quantum on this link. Returns the classes it let go.
+    /// A pause frame arrived; `quantum` is the time of one quantum on this link. Returns the released classes.
     pub fn receive(&mut self, now: Instant, pause: &Pause, quantum: Duration) -> PrioritySet {
         self.received += 1;
         let mut freed = PrioritySet::NONE;
@@ -57,7 +57,7 @@ impl Gate {
         freed
     }
 
-    /// Lets go the classes whose quanta have run out; returns them.
+    /// Releases the classes whose quanta have run out; returns them.
     pub fn handle_timeout(&mut self, now: Instant) -> PrioritySet {
         let mut freed = PrioritySet::NONE;
         for p in self.paused.iter() {
@@ -69,12 +69,12 @@ impl Gate {
         freed
     }
 
-    /// The link is down: no class is paused any more.
+    /// The link is down: releases all classes.
     pub fn open(&mut self, now: Instant) {
         self.paused.iter().for_each(|p| self.release(now, p));
     }
 
-    /// The link is up again: `classes` wait for what the peer says of them, until `until` at most.
+    /// The link is up again: `classes` wait for the peer's pause frames, but no longer than `until`.
     pub fn wait_for_peer(&mut self, now: Instant, classes: PrioritySet, until: Instant) {
         for p in classes.iter() {
             if !self.paused.contains(p) {
@@ -101,7 +101,7 @@ impl Gate {
         self.total[i] + running
     }
 
-    /// Since when class `p` has been paused, if it is.
+    /// When the current pause of class `p` began, if it is paused.
     pub fn paused_since(&self, p: Priority) -> Option<Instant> {
         self.paused.contains(p).then(|| self.since[p as usize])
     }
@@ -122,62 +122,63 @@ impl Gate {
     }
 }
 
-/// Watermarks of an ingress buffer, per class: bytes at which XOFF and XON are sent, and what fits in all.
+/// Watermarks of an ingress buffer, per class: the byte counts at which XOFF and XON are sent, and the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
     /// Occupancy above which the peer is stopped.
     pub xoff: u32,
-    /// Occupancy at or below which it may go on.
+    /// Occupancy at or below which the peer may resume.
     pub xon: u32,
-    /// XOFF plus headroom, and as much again for each XOFF whose loss there is room for: what must never be exceeded.
+    /// XOFF plus headroom, and one headroom more for each XOFF that may be lost: a limit that must never be exceeded.
     pub capacity: u32,
-    /// What still comes after an XOFF that was heard, at most ([`Headroom`](super::headroom::Headroom)).
+    /// Most bytes that still arrive after an XOFF that reaches the peer ([`Headroom`](super::headroom::Headroom)).
     pub headroom: u32,
 }
 
-/// What a rise of an occupancy makes due.
+/// Reason to send a pause frame after a rise of the occupancy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rise {
-    /// It crossed XOFF: the peer is to be stopped.
+    /// The occupancy crossed XOFF: the peer has to stop.
     Stopped,
-    /// More came than can have been under way: the peer has not heard that it is stopped, and is told again.
+    /// More bytes arrived than can have been in flight: the XOFF was lost, and is sent again.
     Unheard,
 }
 
-/// What is said more often where a link damages frames.
+/// Repetition of pause frames on a link that damages frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repetition {
-    /// After how long XON is said again.
+    /// Time after which XON is repeated.
     pub xon_again: Duration,
-    /// How often an XOFF that lasts is said again before its quanta run out.
+    /// Number of repetitions of a lasting XOFF before its quanta run out.
     pub refreshes: u32,
 }
 
-/// What an ingress buffer tells the other end of its link.
+/// The signals that an ingress buffer sends to the other end of its link.
 ///
-/// Whether a pause frame arrived nobody says. Who goes on sending has not heard an XOFF: with every headroom that fills beyond the first it is
-/// told again. Who does not send may have nothing, so that where frames are damaged XON is said twice; and it may be about to send, since
-/// its quanta run out, so that there these are refreshed so often that one of the refreshes is heard.
+/// A pause frame is not acknowledged. A peer that goes on sending has missed an XOFF: the buffer repeats the XOFF for every
+/// headroom that fills beyond the first. A silent peer may have nothing to send, so XON is sent twice where frames are
+/// damaged. A silent peer may also resume when its quanta run out; there the XOFF is refreshed often enough for one refresh
+/// to arrive.
 #[derive(Clone, Debug, Default)]
 pub struct Signal {
     /// Classes stopped now.
     stopped: PrioritySet,
-    /// Classes whose state must be told: a pause frame is pending.
+    /// Classes whose state must be sent: a pause frame is pending.
     pending: PrioritySet,
-    /// Classes that were let go, and told so once of two times.
+    /// Released classes whose XON was sent only once of two times.
     told_once: PrioritySet,
-    /// How often the peer was to be told since each class is stopped, refreshes not counted.
+    /// Number of XOFFs for each class since it is stopped, without refreshes.
     times: [u8; PRIORITIES],
-    /// Where the link damages frames.
+    /// Set if the link damages frames.
     repetition: Option<Repetition>,
-    /// When a running pause must be refreshed, before its quanta run out, or an XON is said again.
+    /// When a running pause must be refreshed, before its quanta run out, or an XON is repeated.
     refresh_at: Option<Instant>,
     sent: u64,
     stops: u64,
 }
 
 impl Signal {
-    /// One that has told nothing.
+    /// A signal that has sent nothing.
     pub fn new(repetition: Option<Repetition>) -> Signal {
         Signal { repetition, ..Signal::default() }
     }
@@ -194,7 +195,7 @@ impl Signal {
         !self.pending.is_empty()
     }
 
-    /// Occupancy of class `p` rose to `bytes`; whether a pause frame is pending for that.
+    /// The occupancy of class `p` rose to `bytes`; returns the reason if a pause frame is pending for it.
     #[inline(always)]
     pub fn on_rise(&mut self, p: Priority, bytes: u32, marks: &Watermarks) -> Option<Rise> {
         if bytes <= marks.xoff {
@@ -222,14 +223,14 @@ impl Signal {
         Some(Rise::Unheard)
     }
 
-    /// The peer of class `p` still sends: it is told again, if it is stopped.
+    /// The peer of class `p` still sends: if the class is stopped, its XOFF is sent again.
     pub fn tell_again(&mut self, p: Priority) {
         if self.stopped.contains(p) {
             self.pending.insert(p);
         }
     }
 
-    /// Occupancy of class `p` fell to `bytes`; true when that crossed XON.
+    /// The occupancy of class `p` fell to `bytes`; returns whether it crossed XON.
     #[inline(always)]
     pub fn on_fall(&mut self, p: Priority, bytes: u32, marks: &Watermarks) -> bool {
         let crossed = bytes <= marks.xon && self.stopped.contains(p);
@@ -240,13 +241,14 @@ impl Signal {
         crossed
     }
 
-    /// The link is down: nothing that was said over it counts.
+    /// The link is down: forgets everything that was sent over it.
     pub fn forget(&mut self) {
         (self.stopped, self.pending, self.told_once) = (PrioritySet::NONE, PrioritySet::NONE, PrioritySet::NONE);
         self.refresh_at = None;
     }
 
-    /// The link is up again: the peer waits to be told of class `p`, of which there are `bytes`. Whether it is stopped.
+    /// The link is up again: the peer waits for the state of class `p`, which has `bytes` in the buffer. Returns whether
+    /// the class is stopped.
     pub fn greet(&mut self, p: Priority, bytes: u32, marks: &Watermarks) -> bool {
         self.pending.insert(p);
         self.on_rise(p, bytes, marks).is_some()
@@ -257,7 +259,7 @@ impl Signal {
         if self.pending.is_empty() {
             return None;
         }
-        // A frame speaks of every class it must, and refreshes the others at no cost.
+        // A frame includes every pending class, and refreshes the others at no cost.
         let classes = PrioritySet(self.pending.0 | self.stopped.0 | self.told_once.0);
         let mut pause = Pause { classes, quanta: [0; PRIORITIES] };
         for p in self.stopped.iter() {
@@ -265,7 +267,7 @@ impl Signal {
         }
         self.pending = PrioritySet::NONE;
         self.sent += 1;
-        // Half the time, or less, leaves room for the frame on the wire and the response time of the other side.
+        // Half the time, or less, leaves room for the frame on the wire and the peer's response time.
         let refreshes = self.repetition.map_or(1, |repetition| u64::from(repetition.refreshes));
         let refresh_at = (!self.stopped.is_empty()).then(|| now + Duration(lasts.0 / (1 + refreshes)));
         let again_at = self.repetition.and_then(|Repetition { xon_again, .. }| {
@@ -276,7 +278,7 @@ impl Signal {
         Some(pause)
     }
 
-    /// When a refresh is due.
+    /// When the next refresh or repetition is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.refresh_at
     }
@@ -355,12 +357,12 @@ mod tests {
         assert_eq!(told(&mut s, 105_000), (None, None));
         assert_eq!(told(&mut s, 105_001), (Some(Rise::Unheard), Some(9)));
         assert_eq!(s.stops(), 1);
-        // Let go, it begins anew.
+        // After a release, counting begins anew.
         assert!(s.on_fall(3, 80_000, &MARKS));
         s.poll(Instant(0), 9, Duration(900));
         assert_eq!(told(&mut s, 97_001), (Some(Rise::Stopped), Some(9)));
         assert_eq!(told(&mut s, 101_000), (None, None));
-        // Whoever ignores it is not told for ever.
+        // A peer that ignores XOFF is not told for ever.
         (0..1_000).for_each(|n| assert!(told(&mut s, 101_001 + n * 4_000).0.is_none() || n < 254));
         assert_eq!(told(&mut s, u32::MAX), (None, None));
     }
@@ -378,14 +380,14 @@ mod tests {
         assert_eq!((poll(&mut s, 100), s.poll_timeout()), (Some((of_3, 0)), Some(Instant(150))));
         assert!(!s.handle_timeout(Instant(149)) && s.handle_timeout(Instant(150)));
         assert_eq!((poll(&mut s, 150), s.poll_timeout()), (Some((of_3, 0)), None));
-        // Another class has something to say meanwhile: that says it, too.
+        // Another class has a pending frame meanwhile: that frame repeats the XON, too.
         s.on_rise(3, 97_001, &MARKS);
         poll(&mut s, 200);
         s.on_fall(3, 80_000, &MARKS);
         poll(&mut s, 300);
         s.on_rise(1, 97_001, &MARKS);
         assert_eq!((poll(&mut s, 310), s.poll_timeout()), (Some((PrioritySet(0b1010), 0)), Some(Instant(760))));
-        // It is stopped again before.
+        // The class is stopped again before the repetition.
         s.on_rise(3, 97_001, &MARKS);
         poll(&mut s, 400);
         s.on_fall(3, 80_000, &MARKS);
@@ -394,8 +396,8 @@ mod tests {
         assert_eq!((poll(&mut s, 420), s.poll_timeout()), (Some((PrioritySet(0b1010), 9)), Some(Instant(870))));
     }
 
-    /// Slots of a frame each: one that sends whenever it may, one that takes nothing, and a link that loses these pauses of each stop. The
-    /// most that ever stood there, in frames.
+    /// Runs slots of one frame each: a sender that sends whenever it may, a receiver that takes nothing, and a link that
+    /// loses the first `lost` pauses of each stop. Returns the highest occupancy in frames.
     fn fills(marks: &Watermarks, under_way: u64, lost: u64) -> u32 {
         const FRAME: u32 = 1_000;
         let (mut s, mut g) = (Signal::default(), Gate::default());
@@ -428,7 +430,7 @@ mod tests {
         let marks =
             |rooms: u32| Watermarks { xoff: 20_000, xon: 9_000, capacity: 20_000 + rooms * 8_000, headroom: 8_000 };
         for lost in 0..20 {
-            // The one that crosses, and those under way when it is heard.
+            // The frame that crosses XOFF, and the frames in flight until the pause arrives.
             let most = fills(&marks(lost + 1), 8, u64::from(lost));
             assert!(most <= marks(lost + 1).capacity && most > marks(lost).capacity, "{lost}: {most}");
         }
@@ -438,7 +440,7 @@ mod tests {
     fn a_pause_that_lasts_holds_as_long_as_one_of_its_refreshes_is_heard() {
         let (quantum, lasts) = (Duration(10), Duration(1_000));
         for refreshes in 1..=17 {
-            // So many in a row are lost, again and again.
+            // This many frames in a row are lost, again and again.
             let is_let_go = |lost: u32| {
                 let (mut s, mut g) = (Signal::new(Some(Repetition { xon_again: lasts, refreshes })), Gate::default());
                 s.on_rise(0, 100_000, &MARKS);

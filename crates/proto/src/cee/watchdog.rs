@@ -1,20 +1,20 @@
-//! The PFC watchdog of a transmitter: a class that its neighbour holds for too long is given up, so that a storm of pauses
+//! The PFC watchdog of a transmitter: it gives up a class that its neighbour pauses for too long, so that a storm of pauses
 //! spreads no further (SONiC's PFC watchdog, action `drop`).
 
 use crate::frame::{PRIORITIES, Priority, PrioritySet};
 use crate::time::{Duration, Instant};
 
-/// SONiC's default: a queue that has frames, is paused and moves none for so long is in a storm.
+/// SONiC's default: a paused queue that has frames and sends none for this long is in a storm.
 pub const DETECTION_TIME: Duration = Duration::from_ms(200);
-/// SONiC's default: a storm is over when no pause came for so long.
+/// SONiC's default: a storm is over when no pause arrived for this long.
 pub const RESTORATION_TIME: Duration = Duration::from_ms(200);
 
-/// What a class came to.
+/// A change of a class's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is in a storm from now on.
+    /// A storm of the class has begun.
     Detected,
-    /// Its storm is over.
+    /// The storm of the class is over.
     Restored,
 }
 
@@ -23,12 +23,12 @@ pub enum Change {
 pub struct Watchdog {
     detection: Duration,
     restoration: Duration,
-    /// Whether a class in a storm is given up, or storms are counted only.
+    /// Whether the watchdog gives up a class in a storm, or only counts storms.
     gives_up: bool,
-    /// Since when each class has had frames and moved none.
+    /// Since when each class has had frames and sent none.
     stuck: [Option<Instant>; PRIORITIES],
     storms: PrioritySet,
-    /// When the last pause of a class in a storm came.
+    /// When the last pause of a class in a storm arrived.
     paused_at: [Instant; PRIORITIES],
     detected: u64,
     restored: u64,
@@ -49,8 +49,8 @@ impl Watchdog {
         }
     }
 
-    /// Other times from now on, a detection time of [`Duration::MAX`] for never; without `gives_up` storms are counted only, each
-    /// detection time anew.
+    /// Sets new times, with [`Duration::MAX`] as detection time to disable detection. Without `gives_up` storms are only
+    /// counted, once per detection time.
     pub fn set(&mut self, detection: Duration, restoration: Duration, gives_up: bool) {
         (self.detection, self.restoration, self.gives_up) = (detection, restoration, gives_up);
         if !gives_up {
@@ -64,7 +64,7 @@ impl Watchdog {
         self.storms
     }
 
-    /// Storms that began and ended.
+    /// Numbers of storms that began and that ended.
     pub fn counts(&self) -> (u64, u64) {
         (self.detected, self.restored)
     }
@@ -75,20 +75,20 @@ impl Watchdog {
         self.stuck[p as usize].get_or_insert(now);
     }
 
-    /// A frame of class `p` was sent; whether more `wait`.
+    /// A frame of class `p` was sent; `wait` says whether more frames are queued.
     #[inline]
     pub fn on_sent(&mut self, now: Instant, p: Priority, wait: bool) {
         self.stuck[p as usize] = wait.then_some(now);
     }
 
-    /// A frame came that pauses these classes.
+    /// A frame that pauses these classes arrived.
     pub fn on_pause(&mut self, now: Instant, classes: PrioritySet) {
         for p in classes.iter() {
             self.paused_at[p as usize] = now;
         }
     }
 
-    /// When [`Watchdog::handle_timeout`] may find something, with these classes `paused`.
+    /// When [`Watchdog::handle_timeout`] may detect a change, with these classes `paused`.
     pub fn poll_timeout(&self, paused: PrioritySet) -> Option<Instant> {
         let storms = self.storms.iter().map(|p| self.paused_at[p as usize].saturating_add(self.restoration));
         let quiet = PrioritySet(paused.0 & !self.storms.0);

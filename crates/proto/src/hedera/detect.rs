@@ -1,4 +1,5 @@
-//! Elephants are found by what edge switches counted (Al-Fares 2012, 4.1.1): a flow is small until it grows past a threshold.
+//! Detection of elephants from the counters of edge switches (Al-Fares 2012, 4.1.1): a flow is small until it grows past a
+//! threshold.
 
 use super::Host;
 use crate::time::{Duration, Instant};
@@ -9,50 +10,50 @@ use alloc::vec::Vec;
 /// A flow that sends a tenth of its host's link is an elephant (4.1.1).
 const ELEPHANT_PERCENT: u64 = 10;
 
-/// It is one until it sends a hundredth: where elephants collide they may get far less than the threshold, and those have to be
-/// placed most of all.
+/// An elephant stays one until its rate falls below a hundredth: colliding elephants may get far less than the threshold,
+/// and need placement most.
 const MOUSE_PERCENT: u64 = 1;
 
 const _: () = assert!(MOUSE_PERCENT < ELEPHANT_PERCENT);
 
-/// A flow by a number that whoever reads the switches gives it, an OpenFlow cookie for example.
+/// A flow's number, assigned by the reader of the switches, for example an OpenFlow cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub u64);
 
-/// What a switch says of a flow.
+/// A switch's report about a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// The flow.
     pub flow: FlowId,
-    /// Who sends.
+    /// The sender.
     pub src: Host,
-    /// Who receives.
+    /// The receiver.
     pub dst: Host,
     /// Bytes counted so far.
     pub bytes: u64,
-    /// For how long they have been counted, if the switch says that.
+    /// Age of the counter, if the switch reports it.
     pub age: Option<Duration>,
 }
 
-/// What makes an elephant.
+/// Parameters of the detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detection {
-    /// The hosts' links.
+    /// Rate of the hosts' links.
     pub link: Rate,
-    /// Rates are judged over at least so long: no less than the time after which switches bring their counters up to date.
+    /// Shortest time over which a rate is measured: at least the interval at which switches update their counters.
     pub window: Duration,
-    /// A flow of which nothing was said for so long has ended.
+    /// Time without a report after which a flow has ended.
     pub idle: Duration,
-    /// Flows that are watched, elephants among them.
+    /// Most flows in the table, elephants included.
     pub flows_max: usize,
 }
 
-/// What a sample or time made of a flow.
+/// A change of a flow's state, caused by a sample or by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is an elephant now.
+    /// The flow is now an elephant.
     Elephant,
-    /// It is none any more.
+    /// The flow is no longer an elephant.
     Mouse,
 }
 
@@ -64,7 +65,7 @@ pub struct TableFull;
 struct Flow {
     src: Host,
     dst: Host,
-    /// The window's beginning, and what had been counted then.
+    /// The beginning of the window, and the bytes counted until then.
     since: Instant,
     base: u64,
     bytes: u64,
@@ -84,7 +85,7 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// No flows yet.
+    /// A detector without flows.
     pub fn new(settings: Detection) -> Detector {
         assert!(settings.window > Duration::ZERO && settings.idle > Duration::ZERO);
         let enough = bytes_at(settings.link, settings.window, ELEPHANT_PERCENT);
@@ -96,20 +97,21 @@ impl Detector {
         self.flows.len()
     }
 
-    /// Whether it has none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.flows.is_empty()
     }
 
-    /// The two ends of a flow that is watched.
+    /// The source and the destination of a flow in the table.
     pub fn ends(&self, flow: FlowId) -> Option<(Host, Host)> {
         self.flows.get(&flow).map(|f| (f.src, f.dst))
     }
 
-    /// Takes what a switch says; the rate counts from the window's first sample on.
+    /// Takes a switch's sample; the rate is measured from the window's first sample on.
     ///
-    /// A window ends early when the bytes of a whole one at the threshold are there. Between two updates of a switch's counters
-    /// nothing seems to be sent, and then much at once: neither changes anything before a window is over.
+    /// A window ends early once it has the bytes of a whole window at the threshold. Between two updates of a switch's
+    /// counters a flow appears idle, and at an update it appears to burst. Neither changes the flow's state before a window
+    /// is over.
     pub fn receive(&mut self, now: Instant, sample: &Sample) -> Result<Option<Change>, TableFull> {
         let Sample { flow: id, src, dst, bytes, age } = *sample;
         let begun = age.map_or((now, bytes), |age| (Instant(now.0.saturating_sub(age.0)), 0));
@@ -154,7 +156,7 @@ impl Detector {
         self.flows.remove(&flow);
     }
 
-    /// Forgets flows of which nothing was said for long; those that were elephants.
+    /// Forgets flows without recent samples; returns the elephants among them.
     pub fn expire(&mut self, now: Instant) -> Vec<FlowId> {
         let mut ended = Vec::new();
         let idle = self.settings.idle;
@@ -169,7 +171,7 @@ impl Detector {
     }
 }
 
-/// Bytes of a part of a link's rate, at least one.
+/// Bytes of a percentage of a link's rate in a time, at least one.
 fn bytes_at(link: Rate, time: Duration, percent: u64) -> u64 {
     (link.bytes_in(time) as u128 * percent as u128 / 100).clamp(1, u64::MAX as u128) as u64
 }
@@ -181,7 +183,7 @@ mod tests {
     const SETTINGS: Detection =
         Detection { link: Rate::gbps(1), window: Duration::from_ms(500), idle: Duration::from_secs(2), flows_max: 3 };
 
-    /// Bytes of so many percent of a link for so long.
+    /// Bytes of a percentage of a link in a time.
     fn bytes(percent: u64, ms: u64) -> u64 {
         Rate::gbps(1).bytes_in(Duration::from_ms(ms)) * percent / 100
     }
@@ -205,7 +207,7 @@ mod tests {
         };
         assert_eq!(step(0, 0, 0), None);
         assert_eq!(step(0, 600, 9), None);
-        // A window's worth at the threshold is there after half of it.
+        // Half a window already has the bytes of a whole window at the threshold.
         assert_eq!(step(600, 850, 20), Some(Change::Elephant));
         assert_eq!(step(850, 1_200, 0), None, "it sent enough in the window as a whole");
         assert_eq!(step(1_200, 1_800, 2), None, "squeezed by another");
@@ -218,11 +220,11 @@ mod tests {
     #[test]
     fn counters_that_are_brought_up_to_date_late_make_nobody_an_elephant() {
         let mut d = Detector::new(SETTINGS);
-        // 3 % of the link, read every 100 ms, brought up to date every 500 ms.
+        // 3 % of the link, read every 100 ms, updated every 500 ms.
         for ms in (0..10_000).step_by(100) {
             assert_eq!(d.receive(at(ms), &of(1, bytes(3, ms / 500 * 500))), Ok(None), "{ms} ms");
         }
-        // Nor does one at 60 % cease to be one while they stand still.
+        // A flow at 60 % stays an elephant while its counters stand still.
         let changes = (0..10_000).step_by(100).map(|ms| d.receive(at(ms), &of(2, bytes(60, ms / 500 * 500))).unwrap());
         assert_eq!(changes.flatten().collect::<Vec<_>>(), [Change::Elephant]);
     }
@@ -245,7 +247,7 @@ mod tests {
         assert_eq!(d.receive(at(300), &of(1, 0)), Ok(None), "an elephant is one for the rest of the window");
         assert_eq!(d.receive(at(900), &of(1, 0)), Ok(Some(Change::Mouse)));
         assert_eq!(d.restarted, 2);
-        // Nor do clocks.
+        // A clock that goes backwards does no harm, either.
         assert_eq!(d.receive(at(1), &of(1, 7)), Ok(None));
     }
 

@@ -1,4 +1,4 @@
-//! The control loop (Al-Fares 2012, 4.1): elephants are found, their demands estimated, and paths chosen for them.
+//! The control loop (Al-Fares 2012, 4.1): it finds elephants, estimates their demands and chooses their paths.
 
 #[cfg(test)]
 mod tests;
@@ -15,13 +15,13 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Between two rounds passes at least this part of the period, however often something happens.
+/// Shortest time between two rounds, as a fraction of the period, however many events there are.
 const ROUNDS_PER_PERIOD_MAX: u64 = 10;
 
 /// How paths are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placer {
-    /// Global First Fit: as soon as an elephant is found, and then it stays while it fits.
+    /// Global First Fit: an elephant gets a path as soon as it is found, and keeps the path while it fits.
     FirstFit,
     /// Simulated Annealing, once a period.
     Annealing {
@@ -30,52 +30,52 @@ pub enum Placer {
     },
 }
 
-/// What to schedule, and how.
+/// The network and the parameters of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The network.
     pub tree: Tree,
-    /// What makes an elephant.
+    /// Parameters of the detection of elephants.
     pub detection: Detection,
     /// How paths are chosen.
     pub placer: Placer,
     /// Time between rounds.
     pub period: Duration,
-    /// Of what annealing draws, and of hashes.
+    /// Seed of annealing and of hashes.
     pub seed: u64,
 }
 
-/// What the edge and aggregation switch of a flow's source are to do with it.
+/// An instruction to the edge and aggregation switch of a flow's source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The flow.
     pub flow: FlowId,
-    /// Who sends.
+    /// The sender.
     pub src: Host,
-    /// Who receives.
+    /// The receiver.
     pub dst: Host,
-    /// Its path; the ports are [`Tree::edge_port`] and [`Tree::aggregation_port`]. None: as any small flow, its entries are
-    /// deleted.
+    /// The flow's path; the ports are [`Tree::edge_port`] and [`Tree::aggregation_port`]. `None` deletes the flow's
+    /// entries, so that it is hashed as a small flow is.
     pub path: Option<Path>,
 }
 
-/// Why something that was said counts for nothing.
+/// Reason for refusing an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There is no such host, link or switch, or a flow goes from a host to itself.
+    /// The host, link or switch does not exist, or a flow goes from a host to itself.
     Unknown,
-    /// More flows than are watched, or more placements than were fetched.
+    /// The limit on flows in the table or on unfetched placements is reached.
     Full,
 }
 
-/// What a round did.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Round {
-    /// Elephants there were.
+    /// Number of elephants.
     pub elephants: usize,
     /// Rounds of demand estimation.
     pub estimate_rounds: u32,
-    /// Elephants on a hashed path: none had room, or that of their destination's core was down.
+    /// Elephants on a hashed path: no path had room, or the path over their destination's core was down.
     pub hashed: usize,
     /// Exceeded capacity over all links, in links; with annealing only.
     pub energy: f64,
@@ -86,7 +86,7 @@ struct Elephant {
     src: Host,
     dst: Host,
     path: Option<Path>,
-    /// Of the last estimate.
+    /// Demand in the last estimate.
     demand: u32,
     is_reserved: bool,
 }
@@ -97,9 +97,10 @@ enum Engine {
     Annealing { state: Box<Annealing>, iterations: u32, rng: Rng },
 }
 
-/// The central scheduler. What it knows is soft: a new one learns it from the switches, which go on hashing meanwhile (4.1.2).
+/// The central scheduler. Its state is soft: a new scheduler learns it from the switches, which hash flows meanwhile
+/// (4.1.2).
 ///
-/// All samples of one reply are given before time goes on: a round is due when the first elephant is found.
+/// Time must not advance before all samples of a reply are given: a round is due when the first elephant is found.
 #[derive(Debug)]
 pub struct Scheduler {
     settings: Settings,
@@ -108,18 +109,18 @@ pub struct Scheduler {
     engine: Engine,
     estimator: Estimator,
     elephants: BTreeMap<FlowId, Elephant>,
-    /// Placements that were not fetched.
+    /// Placements that were not fetched yet.
     changed: BTreeMap<FlowId, Placement>,
     next_run: Instant,
     last_round: Option<Instant>,
     last: Round,
-    /// Memory of a round.
+    /// Memory reused by the rounds.
     flows: Vec<(Host, Host)>,
     demands: Vec<u32>,
 }
 
 impl Scheduler {
-    /// No flows, and nothing is down.
+    /// A scheduler without flows and without faults.
     pub fn new(settings: Settings) -> Scheduler {
         assert!(settings.period >= Duration(ROUNDS_PER_PERIOD_MAX));
         let tree = settings.tree;
@@ -147,7 +148,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes what an edge switch says of a flow.
+    /// Takes an edge switch's sample of a flow.
     pub fn receive(&mut self, now: Instant, sample: &Sample) -> Result<(), Refused> {
         let hosts = self.settings.tree.hosts();
         if sample.src >= hosts || sample.dst >= hosts || sample.src == sample.dst {
@@ -155,7 +156,7 @@ impl Scheduler {
         }
         let ends = self.detector.ends(sample.flow);
         if ends.is_some_and(|ends| ends != (sample.src, sample.dst)) {
-            // The number was given to another flow.
+            // The number now belongs to another flow.
             self.handle_ended(sample.flow);
         } else if ends.is_none() && self.changed.len() >= 2 * self.settings.detection.flows_max {
             return Err(Refused::Full);
@@ -176,13 +177,13 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A flow has ended, or its switch has forgotten it.
+    /// A flow has ended, or its switch has deleted its entries.
     pub fn handle_ended(&mut self, flow: FlowId) {
         self.detector.remove(flow);
         self.release(flow);
     }
 
-    /// A link went down or came up. What went over it is placed again at once.
+    /// A link went down or came up. Flows on a failed link are placed again at once.
     pub fn handle_link(&mut self, now: Instant, link: Link, up: bool) -> Result<(), Refused> {
         if !self.settings.tree.has_link(link) {
             return Err(Refused::Unknown);
@@ -205,7 +206,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A switch has lost its entries: placements of flows that begin below it are to be fetched again.
+    /// A switch has lost its entries: placements of flows that begin below it will be returned again.
     pub fn handle_forgotten(&mut self, switch: Switch) -> Result<(), Refused> {
         let tree = self.settings.tree;
         if !tree.has_switch(switch) {
@@ -224,7 +225,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The next placement that differs from what was fetched before.
+    /// The next changed placement.
     pub fn poll_placement(&mut self) -> Option<Placement> {
         self.changed.pop_first().map(|(_, placement)| placement)
     }
@@ -253,12 +254,12 @@ impl Scheduler {
         self.elephants.get(&flow)?.path
     }
 
-    /// What the last round did.
+    /// The result of the last round.
     pub fn last_round(&self) -> Round {
         self.last
     }
 
-    /// Flows that are watched, elephants among them.
+    /// Flows in the table, elephants included.
     pub fn flows(&self) -> usize {
         self.detector.len()
     }
@@ -283,14 +284,14 @@ impl Scheduler {
         e.is_reserved = is_reserved;
         if e.path != path {
             e.path = path;
-            // Below one edge switch there is nothing to choose.
+            // Below one edge switch there is no choice of path.
             if path != Some(Path::Edge) {
                 self.changed.insert(flow, Placement { flow, src: e.src, dst: e.dst, path });
             }
         }
     }
 
-    /// An elephant is none any more.
+    /// A flow is no longer an elephant.
     fn release(&mut self, flow: FlowId) {
         let Some(e) = self.elephants.remove(&flow) else { return };
         let Some(path) = e.path else { return };
@@ -344,7 +345,7 @@ impl Scheduler {
         self.demands = demands;
     }
 
-    /// Who fits on the path it has stays there (figure 4.2, line 2); then the others are placed.
+    /// Elephants that still fit on their paths keep them (figure 4.2, line 2); then the others are placed.
     fn fit(&mut self, demands: &[u32]) {
         let Engine::FirstFit(links) = &mut self.engine else { return };
         links.clear();

@@ -1,19 +1,20 @@
-//! A multi-rooted tree of three levels, its paths by the switch they turn round at, and what of it is down.
+//! A multi-rooted tree of three levels, its paths by their top switch, and its faults.
 
 use super::Host;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Most hosts of a pod: link loads of them all are added up in 31 bits of 2^-20 of a link (k = 90 has 2,025).
+/// Most hosts of a pod: the link loads of all of them are added in 31 bits of 2^-20 of a link (k = 90 has 2,025).
 pub const POD_HOSTS_MAX: u32 = 2_047;
 
-/// Most hosts of a tree, as of any other tree that is built.
+/// Most hosts of a tree, as for all other trees.
 pub const HOSTS_MAX: u64 = crate::routing::xgft::MAX_LEAVES;
 
-/// Hosts under edge switches, edge and aggregation switches in pods, each of one kind linked to each of the other, cores above.
+/// Hosts under edge switches, pods of edge and aggregation switches with a link between each edge and each aggregation
+/// switch, and cores above.
 ///
-/// Cores are numbered as in [`Xgft`](crate::routing::xgft::Xgft): core `j * aggregations_per_pod + a` is at upward port `j` of the
-/// aggregation switch at position `a` of every pod. Ports of a switch that lead down come first.
+/// Cores are numbered as in [`Xgft`](crate::routing::xgft::Xgft): core `j * aggregations_per_pod + a` is at upward port `j`
+/// of the aggregation switch at position `a` of every pod. The downward ports of a switch come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tree {
     /// Pods.
@@ -28,7 +29,7 @@ pub struct Tree {
     pub cores_per_aggregation: u32,
 }
 
-/// Why a shape is none.
+/// Reason why a shape is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeError {
     /// Switches of a fat-tree have an even number of ports, at least 2.
@@ -39,18 +40,18 @@ pub enum TreeError {
     TooLarge,
 }
 
-/// How a frame gets from one edge switch to another.
+/// The path of a frame from one edge switch to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Path {
-    /// They are the same.
+    /// Both hosts have the same edge switch.
     Edge,
-    /// Within the pod, by the aggregation switch at this position.
+    /// Within the pod, over the aggregation switch at this position.
     Aggregation(u16),
-    /// By this core.
+    /// Over this core.
     Core(u16),
 }
 
-/// A link between switches, both directions of it.
+/// A link between switches, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Link {
     /// Between an edge switch, numbered through the tree, and the aggregation switch of its pod at a position.
@@ -102,7 +103,7 @@ impl Tree {
         .checked()
     }
 
-    /// The tree itself if it is one that can be worked with.
+    /// The tree itself, if its numbers are valid.
     pub fn checked(self) -> Result<Tree, TreeError> {
         let Tree { pods, edges_per_pod, hosts_per_edge, aggregations_per_pod, cores_per_aggregation } = self;
         let all = [pods, edges_per_pod, hosts_per_edge, aggregations_per_pod, cores_per_aggregation];
@@ -157,14 +158,14 @@ impl Tree {
     pub fn core(&self, aggregation: u32, up: u32) -> u32 {
         up * self.aggregations_per_pod + aggregation
     }
-    /// Whether there is such a link.
+    /// Whether the link exists.
     pub fn has_link(&self, link: Link) -> bool {
         match link {
             Link::Edge { edge, aggregation } => edge < self.edges() && aggregation < self.aggregations_per_pod,
             Link::Core { pod, core } => pod < self.pods && core < self.cores(),
         }
     }
-    /// Whether there is such a switch.
+    /// Whether the switch exists.
     pub fn has_switch(&self, switch: Switch) -> bool {
         match switch {
             Switch::Edge(edge) => edge < self.edges(),
@@ -207,7 +208,7 @@ impl Tree {
             Path::Core(n as u16)
         }
     }
-    /// The port by which the source's edge switch sends on this path; none where it has the destination itself.
+    /// The upward port of the source's edge switch on this path; `None` if the destination has the same edge switch.
     pub fn edge_port(&self, path: Path) -> Option<u32> {
         let aggregation = match path {
             Path::Edge => return None,
@@ -216,7 +217,7 @@ impl Tree {
         };
         Some(self.hosts_per_edge + aggregation)
     }
-    /// The port by which the aggregation switch of the source's pod sends on this path, where that leads up.
+    /// The upward port of the aggregation switch in the source's pod on this path; `None` if the path leads over no core.
     pub fn aggregation_port(&self, path: Path) -> Option<u32> {
         match path {
             Path::Edge | Path::Aggregation(_) => None,
@@ -225,12 +226,12 @@ impl Tree {
     }
 }
 
-/// Reasons for which a link is down: itself, the switch at its lower end, that at its upper end.
+/// Reasons for which a link is down: the link itself, the switch at its lower end, the switch at its upper end.
 const ITSELF: u8 = 1;
 const LOWER: u8 = 2;
 const UPPER: u8 = 4;
 
-/// What is down: a link that is, or one of whose switches is, carries nothing.
+/// The links that are down: failed links, and links of failed switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
     tree: Tree,
@@ -240,7 +241,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Nothing is down.
+    /// A tree without faults.
     pub fn new(tree: Tree) -> Faults {
         Faults {
             tree,
@@ -250,7 +251,7 @@ impl Faults {
         }
     }
 
-    /// Whether nothing is.
+    /// Whether no link is down.
     pub fn is_empty(&self) -> bool {
         self.down == 0
     }
@@ -279,7 +280,7 @@ impl Faults {
         }
     }
 
-    /// Whether that made a difference to what the link carries.
+    /// Sets or clears a reason; returns whether the link's state changed.
     fn set(&mut self, link: Link, reason: u8, up: bool) -> bool {
         let index = self.index(link);
         let reasons = match link {
@@ -293,12 +294,12 @@ impl Faults {
         before != after
     }
 
-    /// A link of the tree goes down or comes up; says whether it carries frames other than before.
+    /// A link of the tree goes down or comes up; returns whether its state changed.
     pub fn set_link(&mut self, link: Link, up: bool) -> bool {
         self.set(link, ITSELF, up)
     }
 
-    /// A switch of the tree goes down or comes up; the links that carry frames other than before.
+    /// A switch of the tree goes down or comes up; returns the links whose state changed.
     pub fn set_switch(&mut self, switch: Switch, up: bool) -> Vec<Link> {
         let mut links = self.tree.links_of(switch);
         links.retain(|&link| {
@@ -331,7 +332,7 @@ impl Faults {
         }
     }
 
-    /// The path that a hash picks among those that carry frames.
+    /// A path chosen by a hash among the paths that carry frames.
     pub fn hashed(&self, src: Host, dst: Host, hash: u64) -> Option<Path> {
         let paths = self.tree.paths(src, dst);
         let pick = |among: u32| ((hash as u128 * among as u128) >> 64) as usize;

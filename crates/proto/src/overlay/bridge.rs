@@ -1,4 +1,4 @@
-//! The tunnel bridge between a vSwitch and its adapter: what encapsulation costs and what becomes of the ECN bits.
+//! The tunnel bridge between a vSwitch and its adapter: the overhead of encapsulation and the handling of the ECN bits.
 
 use sluicenet_wire::ipv4::Ecn;
 
@@ -11,8 +11,8 @@ pub const fn ecn_in(inner: Ecn) -> Ecn {
     inner
 }
 
-/// The inner field at the tunnel's exit; `None` means the packet must be dropped (RFC 6040, 4.2): it was marked on the
-/// way though its transport cannot hear of it.
+/// The inner field at the tunnel's exit. `None` means that the packet must be dropped (RFC 6040, 4.2): a switch marked it,
+/// but its transport does not support ECN.
 #[inline(always)]
 pub const fn ecn_out(outer: Ecn, inner: Ecn) -> Option<Ecn> {
     match (inner, outer) {

@@ -2,12 +2,12 @@
 
 use crate::time::{Duration, Instant};
 
-/// So many things in a second, a burst of them at once.
+/// A limit on the rate of events, with bursts up to a maximum.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     apart: Duration,
     burst: Duration,
-    /// When it would be full, had it no bound: ahead of now by what has been taken.
+    /// Virtual time up to which tokens are taken: ahead of the present by the tokens in use.
     taken: Instant,
 }
 
@@ -18,12 +18,12 @@ impl Bucket {
         Bucket { apart, burst: Duration(apart.0 * burst), taken: Instant::ZERO }
     }
 
-    /// Whether there is one.
+    /// Whether a token is available.
     pub fn has(&self, now: Instant) -> bool {
         (self.taken.max(now) + self.apart).since(now) <= self.burst
     }
 
-    /// Takes one; whether there was one.
+    /// Takes a token; returns whether one was available.
     pub fn take(&mut self, now: Instant) -> bool {
         let there = self.has(now);
         if there {

@@ -1,9 +1,11 @@
-//! The forwarding table of a virtual switch: which port a station is behind.
+//! The forwarding table of a virtual switch: the port of each station.
 //!
-//! It holds the stations of the machines on this server, given by whoever plugs them in, and what it learned from source
-//! addresses. What was given is never displaced, stays when nobody is at its port any more, and displaces what was learned where there is no room. What a port can make it learn is bounded, so that a machine that
-//! invents addresses fills its own share and nobody else's, and a station that jumps to and fro is followed at a bounded
-//! rate.
+//! The table has two kinds of entries. Given entries are the stations of this server's machines; learned entries come from
+//! source addresses.
+//!
+//! A given entry is never displaced and stays after its port is gone. In a full table it displaces a learned entry. The
+//! number of entries that a port can cause is bounded, so a machine that invents addresses fills only its own share. The
+//! rate of moves is bounded for a station that jumps between ports.
 
 use crate::time::{Duration, Instant};
 use alloc::vec::Vec;
@@ -20,13 +22,14 @@ impl Station {
         Station::from_number(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), domain)
     }
 
-    /// The same, from a number whose lowest byte is the first of the address; all above 48 bits is ignored.
+    /// Like [`Station::new`], from a number whose lowest byte is the first byte of the address; bits above the 48th are
+    /// ignored.
     #[inline(always)]
     pub const fn from_number(mac: u64, domain: u16) -> Station {
         Station(mac & 0xffff_ffff_ffff | (domain as u64 & 0xfff) << 48)
     }
 
-    /// It as a number: as [`Station::from_number`] takes it, below its domain.
+    /// The station as a number: the address as in [`Station::from_number`], below the domain.
     #[inline(always)]
     pub const fn number(self) -> u64 {
         self.0
@@ -38,33 +41,33 @@ impl Station {
         (self.0 >> 48) as u16
     }
 
-    /// Whether it names a group of stations (the I/G bit).
+    /// Whether the address names a group of stations (the I/G bit).
     #[inline(always)]
     pub const fn is_group(self) -> bool {
         self.0 & 1 != 0
     }
 }
 
-/// What became of a source address.
+/// The result of learning a source address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// It was known to be there, or is from now on.
+    /// The station is at this port, as before or from now on.
     Here,
-    /// It was given to another port, or moved too often: the table stays as it is.
+    /// The station was given to another port, or moved too recently: the table stays unchanged.
     Elsewhere(u16),
-    /// The table, or this port's share of it, is full.
+    /// The table, or this port's share of the table, is full.
     NoRoom,
 }
 
 const EMPTY: u64 = u64::MAX;
 
-/// In place of a port: a station was given to one at which nobody is.
+/// Stands for a missing port: the station's port is gone.
 pub const NOBODY: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     station: u64,
-    /// When it was learned or moved.
+    /// When the station was learned or moved.
     since: Instant,
     port: u16,
     given: bool,
@@ -85,7 +88,7 @@ pub struct Fib {
 }
 
 impl Fib {
-    /// A table for `stations` in all behind `ports`, of which a port can make it learn `share`.
+    /// A table for `stations` in all behind `ports`; a port can add at most `share` learned stations.
     pub fn new(ports: usize, stations: usize, share: u32) -> Fib {
         let size = (stations.max(1) * 2).next_power_of_two();
         Fib {
@@ -107,14 +110,14 @@ impl Fib {
         i
     }
 
-    /// The port a station is behind.
+    /// The port of a station.
     #[inline(always)]
     pub fn lookup(&self, station: Station) -> Option<u16> {
         let entry = &self.entries[self.slot(station.0)];
         (entry.station == station.0).then_some(entry.port)
     }
 
-    /// A frame from `station` came in at `port`.
+    /// A frame from `station` arrived at `port`.
     #[inline(always)]
     pub fn learn(&mut self, now: Instant, station: Station, port: u16) -> Learned {
         let i = self.slot(station.0);
@@ -150,7 +153,8 @@ impl Fib {
         self.used < self.entries.len() / 2
     }
 
-    /// Gives a station to `port`, which may be [`NOBODY`], wherever it was, in a full table in place of one that was learned; whether there is room for it.
+    /// Gives a station to `port`, which may be [`NOBODY`], and takes it from any other port. In a full table it displaces a
+    /// learned station. Returns whether the table has room for it.
     pub fn give(&mut self, now: Instant, station: Station, port: u16) -> bool {
         let mut i = self.slot(station.0);
         let old = self.entries[i];
@@ -171,7 +175,7 @@ impl Fib {
         true
     }
 
-    /// Forgets the station that was learned longest ago behind the port that made the table learn most; whether there is one.
+    /// Forgets the oldest learned station of the port with the most learned stations; returns whether there is one.
     fn displace(&mut self) -> bool {
         let Some(most) = (0..self.learned.len()).max_by_key(|&p| self.learned[p]) else { return false };
         let learned = self.entries.iter().filter(|e| e.station != EMPTY && !e.given && usize::from(e.port) == most);
@@ -181,20 +185,20 @@ impl Fib {
         true
     }
 
-    /// Forgets all stations behind `port`, which went away.
+    /// Forgets all stations behind the removed `port`.
     pub fn forget(&mut self, port: u16) {
         self.learned[port as usize] = 0;
         self.retain(|e| e.port != port);
     }
 
-    /// Nobody is at `port` any more: what was learned there is forgotten, and what was given to it is [`NOBODY`]'s.
+    /// The machine at `port` is gone: forgets learned stations there, and assigns given stations to [`NOBODY`].
     pub fn leave(&mut self, port: u16) {
         self.learned[port as usize] = 0;
         self.retain(|e| e.port != port || e.given);
         self.entries.iter_mut().filter(|e| e.station != EMPTY && e.port == port).for_each(|e| e.port = NOBODY);
     }
 
-    /// Takes back a station that was given and is [`NOBODY`]'s.
+    /// Removes a given station that is assigned to [`NOBODY`].
     pub fn release(&mut self, station: Station) {
         if self.lookup(station) == Some(NOBODY) {
             self.retain(|e| e.station != station.0);
@@ -211,12 +215,12 @@ impl Fib {
         }
     }
 
-    /// Stations it knows.
+    /// Number of stations in the table.
     pub fn len(&self) -> usize {
         self.used
     }
 
-    /// Whether it knows none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.used == 0
     }
@@ -264,7 +268,7 @@ mod tests {
         assert!((0..4).all(|n| fib.learn(START, station(n), 0) == Learned::Here));
         assert_eq!(fib.learn(START, station(4), 0), Learned::NoRoom);
         assert_eq!(fib.lookup(station(6)), None);
-        // What is given displaces what was learned, and nothing else.
+        // A given station displaces a learned one, but no given one.
         assert!((10..14).all(|n| fib.give(START, station(n), 0)));
         assert_eq!((fib.len(), fib.learned[0]), (4, 0));
         assert!(!fib.give(START, station(14), 0) && fib.give(START, station(13), 0));
@@ -292,7 +296,7 @@ mod tests {
         fib.learn(START, station(3), 0);
         fib.leave(0);
         assert_eq!([1, 2, 3].map(|n| fib.lookup(station(n))), [Some(NOBODY), Some(NOBODY), None]);
-        // Nobody else can be it.
+        // No other port can learn the station.
         let later = START + Duration::from_ms(900);
         assert_eq!(fib.learn(later, station(1), 1), Learned::Elsewhere(NOBODY));
         assert!(fib.give(later, station(1), 0));
@@ -323,7 +327,7 @@ mod tests {
         assert_eq!(fib.lookup(station(2)), Some(2));
         fib.give(START, station(2), 1);
         assert_eq!((fib.lookup(station(2)), fib.len()), (Some(1), 2));
-        // The share of the port it left is free again.
+        // The share of the old port is free again.
         assert_eq!(fib.learned, [0, 0, 0]);
     }
 }

@@ -1,15 +1,15 @@
-//! Where a station lives, as the controller says.
+//! The location of a station, as the controller reports it.
 
 use core::net::Ipv4Addr;
 use sluicenet_wire::controller::{Kind, Repr, Status};
 use sluicenet_wire::ethernet::MacAddress;
 
-/// What a server asks the controller about.
+/// A server's question to the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
     /// The tenant's network.
     pub vni: u32,
-    /// The station.
+    /// The station, by one of its addresses.
     pub by: By,
 }
 
@@ -31,18 +31,18 @@ pub struct StationId {
     pub mac: MacAddress,
 }
 
-/// Where a station lives.
+/// The location of a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// The station.
     pub station: StationId,
     /// Its IPv4 address; 0.0.0.0 when it has none.
     pub ip: Ipv4Addr,
-    /// Its server; 0.0.0.0 when it lives nowhere.
+    /// The station's server; 0.0.0.0 if it has no location.
     pub location: Ipv4Addr,
-    /// Which start of the controller says so.
+    /// The start of the controller that created the mapping.
     pub epoch: u32,
-    /// Which change of all mappings this one is; higher ones are newer.
+    /// The number of this change among all changes of mappings; higher numbers are newer.
     pub version: u64,
 }
 
@@ -58,7 +58,7 @@ impl Mapping {
         }
     }
 
-    /// The same as a message.
+    /// A message with this mapping.
     pub(super) fn message(&self, kind: Kind, server: Ipv4Addr, request: u64) -> Repr {
         Repr {
             kind,

@@ -1,4 +1,4 @@
-//! The overlay virtual network: the vSwitch of a hypervisor, the bridge into the tunnel, and who knows where a station lives.
+//! The overlay virtual network: the vSwitch of a hypervisor, the bridge into the tunnel, and the locations of stations.
 
 pub mod bridge;
 pub mod bucket;

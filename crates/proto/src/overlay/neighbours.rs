@@ -1,7 +1,8 @@
-//! ARP, answered by the switch: a tenant's request never leaves its server (Crisan 2014, 3.2.3: the controller has the mapping).
+//! ARP, answered by the switch: a tenant's request never leaves its server (Crisan 2014, 3.2.3: the controller has the
+//! mapping).
 //!
-//! Who lives where is the controller's to say, so that no ARP message changes anything: a reply or a gratuitous announcement
-//! goes no further, and one whose sender is not the station of its port is refused by name.
+//! The controller decides the location of stations, so ARP messages change no mapping. Replies and gratuitous announcements
+//! are not forwarded. A message whose sender is not the station of its port is refused by name.
 
 use super::mapping::Mapping;
 use alloc::vec::Vec;
@@ -10,27 +11,27 @@ use sluicenet_wire::arp::{self, Operation};
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::vlan;
 
-/// What a tenant's ARP message is.
+/// The kind of a tenant's ARP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// A request for the station with this address, to be answered by [`reply`].
     For(Ipv4Addr, Request),
-    /// A gratuitous announcement, a probe of its own address, or a reply: of no use to anybody.
+    /// A gratuitous announcement, a probe of the station's own address, or a reply: no answer is needed.
     Nothing,
-    /// Its sender fields do not say what its station is.
+    /// The sender fields contradict the station's mapping.
     Forged,
-    /// It is no ARP message over Ethernet for IPv4.
+    /// The message is not ARP over Ethernet for IPv4.
     Malformed,
 }
 
-/// Who asked.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     mac: MacAddress,
     ip: Ipv4Addr,
 }
 
-/// The packet behind the header of a frame, when it is ARP, tagged or not.
+/// The packet behind the header of an ARP frame, tagged or not.
 pub fn arp_of(frame: &[u8]) -> Option<&[u8]> {
     let (header, rest) = ethernet::Repr::parse(frame).ok()?;
     match header.ethertype {
@@ -40,8 +41,8 @@ pub fn arp_of(frame: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// What the ARP message in a frame of a tenant asks for; `station` is the IPv4 address which the mapping gives its sender, if
-/// it gives one.
+/// Classifies the ARP message in a tenant's frame; `station` is the IPv4 address of the sender in its mapping, if there is
+/// one.
 pub fn ask(frame: &[u8], station: Option<Ipv4Addr>) -> Asked {
     let Some(Ok((message, _))) = arp_of(frame).map(arp::Repr::parse) else { return Asked::Malformed };
     let from = &frame[6..12];
@@ -60,7 +61,7 @@ pub fn ask(frame: &[u8], station: Option<Ipv4Addr>) -> Asked {
     Asked::For(message.target_ip, Request { mac: message.sender_mac, ip: message.sender_ip })
 }
 
-/// The reply to a request, without a tag, as if from the station that was asked for.
+/// The reply to a request, without a tag, as if from the requested station.
 pub fn reply(request: &Request, of: &Mapping) -> Vec<u8> {
     let mut frame = alloc::vec![0; ethernet::MIN_LEN];
     let mac = of.station.mac;
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(asked(|m| m.sender_ip = OTHER_IP), Asked::Forged, "another's address");
         assert_eq!(asked(|m| m.sender_mac = MacAddress::local(9)), Asked::Forged, "another's MAC");
         assert_eq!(asked(|m| (m.sender_ip, m.target_ip) = (OTHER_IP, OTHER_IP)), Asked::Forged);
-        // RFC 5227: is my address free? Is that one?
+        // RFC 5227: a probe of the station's own address, and one of another address.
         assert_eq!(asked(|m| (m.sender_ip, m.target_ip) = (Ipv4Addr::UNSPECIFIED, MY_IP)), Asked::Nothing);
         assert!(matches!(asked(|m| m.sender_ip = Ipv4Addr::UNSPECIFIED), Asked::For(OTHER_IP, _)));
         assert_eq!(ask(&message(|_| {})[..41], None), Asked::Malformed);

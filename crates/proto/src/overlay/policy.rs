@@ -1,13 +1,14 @@
-//! Which machines may talk to each other: what a hypervisor asks before it sends a frame of a machine, or asks for credits (Crisan 2014,
-//! 5.3.1: "are source and destination VMs allowed to communicate"), and before it takes one in.
+//! The machines that may communicate. A hypervisor checks the policy before it sends a frame of a machine, asks for credits
+//! (Crisan 2014, 5.3.1: "are source and destination VMs allowed to communicate"), or accepts a frame.
 //!
-//! Machines are of tenants. The first rule that names both ends decides; where none does, machines of one tenant may talk, and all may
-//! talk to hosts outside. What may be said one way may be answered: rules have no direction.
+//! Machines belong to tenants. The first rule that names both ends decides. Without such a rule, machines of one tenant may
+//! communicate, and all machines may communicate with hosts outside. Rules have no direction: an allowed request may be
+//! answered.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Whom a rule names.
+/// One side of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Party<M> {
     /// A machine.
@@ -18,30 +19,30 @@ pub enum Party<M> {
     Outside,
 }
 
-/// What holds between two parties.
+/// A rule for two parties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule<M> {
-    /// The two, in any order.
+    /// The two parties, in any order.
     pub between: [Party<M>; 2],
-    /// Whether they may talk.
+    /// Whether the parties may communicate.
     pub allow: bool,
 }
 
-/// Who may talk to whom.
+/// The tenants and rules that decide which machines may communicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy<M> {
-    /// Machines by tenant; those of none are of one nameless tenant.
+    /// Tenant of each machine; machines without an entry share one nameless tenant.
     tenants: BTreeMap<M, u16>,
     rules: Vec<Rule<M>>,
 }
 
 impl<M: Copy + Ord> Policy<M> {
-    /// Of these machines' tenants and these rules, the first first.
+    /// A policy from the tenants of machines and a list of rules; the first matching rule decides.
     pub fn new(tenants: BTreeMap<M, u16>, rules: Vec<Rule<M>>) -> Policy<M> {
         Policy { tenants, rules }
     }
 
-    /// Whether two machines may talk; `None` is a host outside.
+    /// Whether two machines may communicate; `None` is a host outside.
     pub fn allows(&self, a: Option<M>, b: Option<M>) -> bool {
         let tenant = |m: Option<M>| m.and_then(|m| self.tenants.get(&m).copied());
         let [of_a, of_b] = [a, b].map(tenant);
@@ -73,7 +74,7 @@ mod tests {
         Policy::new([(10, 1), (11, 1), (20, 2), (21, 2)].into(), rules)
     }
 
-    /// Both ways, or neither.
+    /// Returns the answer, which is the same in both directions.
     fn allows(p: &Policy<u8>, a: u8, b: u8) -> bool {
         let (there, back) = (p.allows(Some(a), Some(b)), p.allows(Some(b), Some(a)));
         assert_eq!(there, back, "{a} {b}");

@@ -1,5 +1,5 @@
-//! A server's side of the mapping: it tells the controller which stations live on it, again and again, until the controller
-//! says that they live elsewhere.
+//! A server's side of the mapping: it registers its stations with the controller, again and again, until the controller
+//! reports another location.
 
 use super::controller::{MODEST, RETRANSMIT};
 use super::mapping::StationId;
@@ -8,42 +8,42 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::net::Ipv4Addr;
 use sluicenet_wire::controller::{Kind, Repr, Status};
 
-/// Time between renewals: how long a controller that started anew does not know a station.
+/// Time between renewals, and so the longest time for which a restarted controller does not know a station.
 pub const RENEW: Duration = Duration::from_secs(5);
 /// Longest time between two attempts while the controller is silent.
 const SLOWEST: Duration = Duration::from_ms(640);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It is to be registered; the version that was granted before, or 0.
+    /// The station is to be registered; the version of the earlier registration, or 0.
     Claim(u64),
-    /// It is to be taken off.
+    /// The station is to be removed.
     Leave,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Local {
     ip: Ipv4Addr,
-    /// Whether it takes nothing from anybody.
+    /// Whether the claim is modest.
     modest: bool,
     state: State,
-    /// When it is told again, and how long after that.
+    /// When the next message is due, and the pause after it.
     at: Instant,
     wait: Duration,
-    /// The last message about it that was not answered.
+    /// The last unanswered message about the station.
     request: Option<u64>,
 }
 
-/// Why a station is no longer registered for this server.
+/// Reason why a station is no longer registered for this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// It lives on another server by now.
+    /// The station is on another server by now.
     Moved,
     /// Another station of the tenant has its IPv4 address.
     Conflict,
 }
 
-/// The machine.
+/// The state machine.
 #[derive(Clone, Debug)]
 pub struct Registrar {
     server: Ipv4Addr,
@@ -55,7 +55,7 @@ pub struct Registrar {
 }
 
 impl Registrar {
-    /// A server without stations. Its messages are numbered from `first_request`, which must be above all that it ever used:
+    /// A server without stations. Its messages are numbered from `first_request`, which must be above all earlier numbers:
     /// nanoseconds of the wall clock will do.
     pub fn new(server: Ipv4Addr, first_request: u64) -> Registrar {
         Registrar {
@@ -68,18 +68,18 @@ impl Registrar {
         }
     }
 
-    /// Which start of the controller answered last; 0 before any did.
+    /// The start of the controller that answered last; 0 before the first answer.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// A station lives here from now on; `ip` is 0.0.0.0 when it has none.
+    /// Adds a station of this server; `ip` is 0.0.0.0 if it has none.
     pub fn add(&mut self, now: Instant, station: StationId, ip: Ipv4Addr) {
         self.claim(now, station, ip, false);
     }
 
-    /// A station that nobody has named has shown itself here: it is claimed [modestly](MODEST), unless it was named. One that the
-    /// controller gave to another server, or whose address it did, is claimed again.
+    /// An unnamed station has shown itself here: claims it [modestly](MODEST), unless it was named. A station is claimed
+    /// again if the controller gave the station or its address to another server.
     pub fn learn(&mut self, now: Instant, station: StationId, ip: Ipv4Addr) {
         let known = self.stations.get(&station).filter(|l| l.state != State::Leave);
         if known.is_none_or(|l| l.modest && l.ip != ip) {
@@ -98,14 +98,14 @@ impl Registrar {
         self.set(station, Local { ip, modest, state: State::Claim(0), at: now, wait: RETRANSMIT, request: None });
     }
 
-    /// A station no longer lives here.
+    /// A station is no longer on this server.
     pub fn remove(&mut self, now: Instant, station: StationId) {
         if let Some(&local) = self.stations.get(&station) {
             self.set(station, Local { state: State::Leave, at: now, wait: RETRANSMIT, request: None, ..local });
         }
     }
 
-    /// The IPv4 address of a station that lives here.
+    /// The IPv4 address of a station on this server.
     pub fn station(&self, station: StationId) -> Option<Ipv4Addr> {
         self.stations.get(&station).filter(|l| l.state != State::Leave).map(|l| l.ip)
     }
@@ -123,7 +123,7 @@ impl Registrar {
         }
     }
 
-    /// The next message that is due.
+    /// The next message to send now.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Repr> {
         let &(_, station) = self.deadlines.first().filter(|(at, _)| *at <= now)?;
         let local = *self.stations.get(&station)?;
@@ -149,16 +149,16 @@ impl Registrar {
         })
     }
 
-    /// When a message is due.
+    /// When the next message is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// The controller said something, which was found genuine; whether it was an answer to a message of this machine.
+    /// Takes a genuine message from the controller; returns whether it answered a message of this server.
     pub fn handle(&mut self, now: Instant, message: &Repr) -> bool {
         let station = StationId { vni: message.vni, mac: message.mac };
         if message.kind == Kind::Changed {
-            // Where it lived is told too, when another server has claimed it.
+            // The station's old server is informed too when another server has claimed the station.
             let elsewhere = message.location != self.server && !message.location.is_unspecified();
             let granted = self.stations.get(&station).is_some_and(|l| match l.state {
                 State::Claim(version) => version != 0 && version < message.version,
@@ -177,7 +177,7 @@ impl Registrar {
         let again = |state, after: Duration| Local { state, at: now + after, wait: RETRANSMIT, ..local };
         match (message.status, local.state) {
             (Status::Stale, State::Claim(_)) => {
-                // Another start of the controller knows nothing of what the last one granted.
+                // After a restart the controller does not know the versions that it granted before.
                 let state = if message.epoch == self.epoch { local.state } else { State::Claim(0) };
                 self.heard_of(message);
                 self.set(station, again(state, Duration::ZERO));

@@ -1,6 +1,6 @@
-//! The tag that makes a message to or from the controller genuine: HMAC-SHA-256 cut to 128 bits (RFC 2104, RFC 4868).
+//! The tag that authenticates a message to or from the controller: HMAC-SHA-256 cut to 128 bits (RFC 2104, RFC 4868).
 //!
-//! Each server shares a key of its own with the controller, so that one that was taken over speaks for itself only.
+//! Each server shares a key of its own with the controller, so that a compromised server can forge only its own messages.
 
 use core::fmt;
 use hmac::{Hmac, Mac};
@@ -11,12 +11,12 @@ use sluicenet_wire::controller::{LEN, Repr, SIGNED_LEN};
 /// Bytes of a key.
 pub const KEY_LEN: usize = 32;
 
-/// Why bytes are not a message.
+/// Reason for refusing bytes as a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// They are of another size or format.
+    /// The bytes have a wrong size or format.
     Malformed(Error),
-    /// The tag is wrong: somebody made or changed them who has not the key.
+    /// The tag is wrong: the message was made or changed without the key.
     Forged,
 }
 
@@ -47,7 +47,7 @@ impl Key {
         bytes
     }
 
-    /// The message in bytes from somebody, once its tag has been found right; the comparison takes the same time for all.
+    /// Checks the tag and returns the message; the comparison takes constant time.
     pub fn open(&self, bytes: &[u8]) -> Result<Repr, Refused> {
         let message: &[u8; LEN] = match bytes.len() {
             ..LEN => return Err(Refused::Malformed(Error::Truncated)),

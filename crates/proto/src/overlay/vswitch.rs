@@ -1,12 +1,12 @@
 //! The virtual switch of zOVN and its lossy twin (Crisan 2014, Algorithm 4.1).
 //!
-//! Every port has an input queue for what its VM (or the wire) sends and an output queue for what it will receive.
+//! Every port has an input queue for frames from its VM (or the wire) and an output queue for frames to it.
 //! A sender *pushes*: it enqueues and runs the forwarder, and sleeps when its input queue is full. A receiver *pulls*:
 //! it dequeues, and when its output queue is empty runs the forwarder of every input before it sleeps. The forwarder
 //! moves a frame only into an output queue with room; in the lossy twin it drops the frame instead, under a name.
 //!
-//! Inside an input queue frames are kept by destination, so that the forwarder finds what can move without looking at
-//! what cannot: the same frames move in the same order as if it had scanned the whole queue.
+//! Inside an input queue frames are kept by destination, so that the forwarder finds movable frames without visiting
+//! blocked ones. The same frames move in the same order as in a scan of the whole queue.
 
 use crate::loss::Full;
 use alloc::vec::Vec;
@@ -24,12 +24,12 @@ impl List {
     const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
 }
 
-/// Who is to be woken after a call.
+/// The ports to wake after a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wakes {
     /// Senders whose input queue has room again.
     pub senders: u64,
-    /// Receivers that slept and have a frame now.
+    /// Sleeping receivers that have a frame now.
     pub receivers: u64,
 }
 
@@ -37,20 +37,20 @@ pub struct Wakes {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Port<F> {
-    /// Outputs for which frames wait at its input.
+    /// Outputs for which frames wait at this port's input.
     waits_for: u64,
     input_len: u32,
-    /// Frames in its output queue.
+    /// Frames in this port's output queue.
     output_len: u32,
-    /// The first of them: an output queue is seldom longer.
+    /// The first frame of the output queue, which is seldom longer.
     first: Option<F>,
-    /// The others.
+    /// The other frames of the output queue.
     others: List,
-    /// Input at which its output starts the next pull: no port is always first.
+    /// Input at which this port's output starts the next pull, so that no port is always first.
     turn: u8,
 }
 
-/// A lossless or lossy switch between at most 64 ports of one server. What every frame touches stands in front.
+/// A lossless or lossy switch between at most 64 ports of one server. The fields that every frame touches come first.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct VSwitch<F> {
@@ -58,14 +58,14 @@ pub struct VSwitch<F> {
     wakes: Wakes,
     sleeping_senders: u64,
     sleeping_receivers: u64,
-    /// Frames and their successors in a list.
+    /// Frames and the index of the next frame in the list.
     frames: Vec<(F, u32)>,
     free: u32,
     queued: u32,
     slots: u32,
-    /// Outputs that hold frames back, one bit each.
+    /// Lossless outputs, one bit each.
     lossless: u64,
-    /// Inputs at which frames wait for an output that is full.
+    /// Inputs with frames that wait for a full output.
     waiting_inputs: u64,
     /// Frames waiting at input `j` for output `k`, at `j * ports + k`.
     waiting: Vec<List>,
@@ -77,7 +77,7 @@ impl<F: Copy> VSwitch<F> {
         VSwitch::mixed(ports, slots, if lossless { u64::MAX } else { 0 })
     }
 
-    /// The same, of which only these outputs are lossless, one bit each.
+    /// Like [`VSwitch::new`], with one bit for each lossless output.
     pub fn mixed(ports: usize, slots: u32, lossless: u64) -> VSwitch<F> {
         assert!((1..=64).contains(&ports) && slots > 0);
         VSwitch {
@@ -126,7 +126,7 @@ impl<F: Copy> VSwitch<F> {
     #[inline]
     pub fn send(&mut self, j: usize, k: usize, frame: F, dropped: &mut impl FnMut(usize, F)) -> Result<(), Full<F>> {
         if self.ports[j].waits_for == 0 && self.ports[k].output_len < self.slots {
-            // Nothing waits before it and there is room: the forwarder would move it at once.
+            // No frame waits before this one and there is room: the forwarder would move it at once.
             self.enter_output(k, frame);
             return Ok(());
         }
@@ -155,9 +155,9 @@ impl<F: Copy> VSwitch<F> {
         Ok(())
     }
 
-    /// A copy of a flooded frame: it enters output queue `k` now or not at all, so that it stalls nobody.
+    /// Offers a copy of a flooded frame: it enters output queue `k` now or not at all, so that it stalls no port.
     pub fn offer(&mut self, k: usize, frame: F) -> Result<(), Full<F>> {
-        // What waits at an input for `k` came before it.
+        // Frames waiting at an input for `k` came first.
         if self.ports[k].output_len >= self.slots || self.waiting_inputs != 0 && self.is_waited_for(k) {
             return Err(Full(frame));
         }
@@ -165,12 +165,12 @@ impl<F: Copy> VSwitch<F> {
         Ok(())
     }
 
-    /// Gives up everything that is queued for port `k`.
+    /// Removes all frames queued for port `k`.
     pub fn drain(&mut self, k: usize, given_up: &mut impl FnMut(F)) {
         while let Some(frame) = self.leave_output(k) {
             given_up(frame);
         }
-        // An output that takes no more is never full, so that each of these moves and comes out again.
+        // The output stays empty, so each waiting frame moves there and is removed.
         for j in 0..self.ports.len() {
             while let Some(moved) = self.forward_one(j, k) {
                 debug_assert!(moved.is_none());
@@ -201,7 +201,7 @@ impl<F: Copy> VSwitch<F> {
         frame
     }
 
-    /// The frame that port `k` would receive next, which stays the next.
+    /// The next frame that port `k` would receive, without removing it.
     pub fn front(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) -> Option<F> {
         if self.ports[k].output_len == 0 {
             self.pull(k, dropped);
@@ -209,7 +209,7 @@ impl<F: Copy> VSwitch<F> {
         self.ports[k].first
     }
 
-    /// Puts port `k` to sleep if nothing waits for it: what a receive that finds nothing does. Returns whether it sleeps.
+    /// Puts port `k` to sleep if no frame waits for it, as an empty receive does. Returns whether it sleeps.
     #[inline]
     pub fn sleep_if_empty(&mut self, k: usize) -> bool {
         let empty = !self.has_frame_for(k);
@@ -225,19 +225,19 @@ impl<F: Copy> VSwitch<F> {
         self.ports[k].output_len > 0 || self.waiting_inputs != 0 && self.is_waited_for(k)
     }
 
-    /// Whether somebody woke since [`VSwitch::take_wakes`].
+    /// Whether a port was woken since [`VSwitch::take_wakes`].
     #[inline(always)]
     pub fn has_wakes(&self) -> bool {
         self.wakes.receivers | self.wakes.senders != 0
     }
 
-    /// Who woke since the last call.
+    /// The ports woken since the last call.
     #[inline]
     pub fn take_wakes(&mut self) -> Wakes {
         core::mem::take(&mut self.wakes)
     }
 
-    /// The forwarder of input `j`: every output with room takes what waits for it.
+    /// The forwarder of input `j`: every output with room takes its waiting frames.
     #[inline(never)]
     fn forward(&mut self, j: usize, dropped: &mut impl FnMut(usize, F)) {
         let mut outputs = self.ports[j].waits_for;
@@ -252,7 +252,7 @@ impl<F: Copy> VSwitch<F> {
         }
     }
 
-    /// Runs the forwarder of every input because output `k` is empty, one frame of each pair of ports in turn.
+    /// Runs the forwarder of every input because output `k` is empty: one frame of each pair of ports in turn.
     #[inline]
     fn pull(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) {
         let first = self.ports[k].turn as usize;
@@ -284,8 +284,8 @@ impl<F: Copy> VSwitch<F> {
         }
     }
 
-    /// Moves one frame from input `j` to output `k`: `None` when none can move, `Some(Some(frame))` when it was
-    /// thrown out for want of room.
+    /// Moves one frame from input `j` to output `k`: `None` if none can move, `Some(Some(frame))` if the frame was dropped
+    /// for lack of room.
     #[inline]
     fn forward_one(&mut self, j: usize, k: usize) -> Option<Option<F>> {
         let full = self.ports[k].output_len >= self.slots;
@@ -418,7 +418,7 @@ mod tests {
         }
         assert_eq!(s.send(0, 1, 4, &mut no_drop), Err(Full(4)));
         assert_eq!((s.output_len(1), s.input_room(0)), (2, 0));
-        // The output queue is drained before more is pulled, as the algorithm says.
+        // The output queue is drained before the next pull, as in the algorithm.
         assert_eq!(s.receive(1, &mut no_drop), Some(0));
         assert_eq!(s.receive(1, &mut no_drop), Some(1));
         assert_eq!(s.take_wakes(), Wakes::default());
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn lossless_and_lossy_outputs_stand_side_by_side() {
-        // Inputs 0 and 1 send to output 2, which holds back, and to 3, which does not.
+        // Inputs 0 and 1 send to output 2, which is lossless, and to output 3, which is lossy.
         let mut s = VSwitch::mixed(4, 2, 1 << 2);
         let mut lost = Vec::new();
         for f in 0..4 {
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(s.queued(), 2);
     }
 
-    /// The algorithm as printed: one FIFO an input, a forwarder that scans all of it.
+    /// The algorithm as printed: one FIFO per input, and a forwarder that scans all of it.
     struct Printed {
         slots: usize,
         input: Vec<VecDeque<(usize, u32)>>,
@@ -502,7 +502,7 @@ mod tests {
 
     #[test]
     fn one_sender_at_a_time_it_moves_frames_as_the_printed_algorithm_does() {
-        // With one input the order of the printed loop over inputs cannot matter: states must agree step by step.
+        // With one input the order of the printed loop over inputs cannot matter: the states must agree after each step.
         let mut rng = Rng::from_words(&[41]);
         for case in 0..200 {
             let slots = 1 + rng.below(6) as usize;
@@ -582,7 +582,7 @@ mod tests {
             s.send(0, 1, f, &mut no_drop).unwrap();
         }
         assert_eq!((s.offer(1, 8), s.offer(2, 9)), (Err(Full(8)), Ok(())));
-        // Room is for who waits first.
+        // Frames that wait have precedence.
         assert_eq!(s.receive(1, &mut no_drop), Some(0));
         assert_eq!(s.offer(1, 8), Err(Full(8)));
         assert_eq!([1, 1, 1].map(|k| s.receive(k, &mut no_drop)), [Some(1), Some(2), None]);

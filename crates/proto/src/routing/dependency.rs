@@ -2,14 +2,14 @@
 
 use alloc::vec::Vec;
 
-/// A directed graph of channels: an edge from `a` to `b` says that frames in `a`'s buffer can wait for room in `b`'s.
+/// A directed graph of channels: an edge from `a` to `b` means that frames in `a`'s buffer can wait for space in `b`'s.
 #[derive(Clone, Debug, Default)]
 pub struct Dependencies {
     next: Vec<Vec<u32>>,
 }
 
 impl Dependencies {
-    /// A graph of so many channels without edges.
+    /// A graph of `channels` channels without edges.
     pub fn new(channels: usize) -> Dependencies {
         Dependencies { next: alloc::vec![Vec::new(); channels] }
     }
@@ -22,7 +22,7 @@ impl Dependencies {
         }
     }
 
-    /// A cycle, as the channels on it, if there is one (Dally and Seitz 1987: without one no deadlock is possible).
+    /// The channels of a cycle, if there is one (Dally and Seitz 1987: without a cycle no deadlock is possible).
     pub fn cycle(&self) -> Option<Vec<u32>> {
         const NEW: u8 = 0;
         const OPEN: u8 = 1;
@@ -32,7 +32,7 @@ impl Dependencies {
             if state[root as usize] != NEW {
                 continue;
             }
-            // Depth first, with the path kept by hand: graphs may be deeper than a stack.
+            // Depth first, with an explicit path: graphs may be deeper than the call stack.
             let mut path: Vec<(u32, usize)> = alloc::vec![(root, 0)];
             state[root as usize] = OPEN;
             while let Some((at, i)) = path.last_mut() {

@@ -1,4 +1,4 @@
-//! Policies by digits of the hosts' numbers.
+//! Policies that use digits of the hosts' numbers.
 
 use super::{Choose, Fields, Key, Ports};
 

@@ -1,9 +1,10 @@
-//! Policies by a hash.
+//! Policies that use a hash.
 
 use super::{Choose, Fields, Key, Ports};
 use crate::rng::mix64;
 
-/// Anew for every frame (Crisan 2014, 2.3.3), which is Valiant load balancing per packet; needs resequencing at the destination.
+/// A new choice for every frame (Crisan 2014, 2.3.3): Valiant load balancing per packet. It needs resequencing at the
+/// destination.
 pub struct Random;
 
 impl Choose for Random {
@@ -16,7 +17,7 @@ impl Choose for Random {
 }
 
 /// By a hash of the flow (Crisan 2014, 2.3.4): ECMP, to which Valiant load balancing per flow is "effectively equivalent"
-/// (Al-Fares 2012, 2.2.1). Draws of different switches are independent, so that a flow goes by a random core.
+/// (Al-Fares 2012, 2.2.1). The choices of different switches are independent, so each flow crosses a random core.
 pub struct Hash;
 
 impl Choose for Hash {
@@ -28,7 +29,7 @@ impl Choose for Hash {
     }
 }
 
-/// By a hash of the destination alone, as ECMP is in Hedera's testbed (Al-Fares 2012, 4.4).
+/// By a hash of the destination alone, like ECMP in Hedera's testbed (Al-Fares 2012, 4.4).
 pub struct HashDestination;
 
 impl Choose for HashDestination {

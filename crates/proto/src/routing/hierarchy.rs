@@ -1,9 +1,9 @@
-//! The hierarchical tree that a fat-tree is compared with: GigE switches at the edge, large and faster ones above (Al-Fares 2012,
-//! 2.1, 3.2).
+//! The hierarchical tree with which a fat-tree is compared: GigE switches at the edge, and larger and faster switches above
+//! (Al-Fares 2012, 2.1, 3.2).
 
 use crate::units::Rate;
 
-/// What a hierarchical tree is to carry, and of which switches it is built.
+/// The requirements on a hierarchical tree, and the switches available for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// Hosts.
@@ -12,42 +12,42 @@ pub struct Demand {
     pub host_rate: Rate,
     /// Ports of an edge switch to hosts.
     pub edge_ports: u32,
-    /// Ports of an edge switch to the layers above, at most.
+    /// Most ports of an edge switch to the layers above.
     pub edge_uplinks: u32,
-    /// Rate of those, and of all links above.
+    /// Rate of the uplinks and of all links above.
     pub uplink_rate: Rate,
     /// Ports of an aggregation or core switch.
     pub upper_ports: u32,
-    /// By how much hosts may send more than reaches the top, in thousandths: 1,000 is 1:1.
+    /// Allowed ratio of the hosts' traffic to the traffic that reaches the top, in thousandths: 1,000 is 1:1.
     pub oversubscription_milli: u32,
 }
 
-/// How many switches that takes.
+/// The numbers of switches in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hierarchy {
     /// Edge switches.
     pub edges: u64,
-    /// Uplinks of each; none where there is one switch.
+    /// Uplinks of each edge switch; 0 if there is only one switch.
     pub uplinks: u32,
-    /// Aggregation switches; none where one core has ports for all uplinks.
+    /// Aggregation switches; 0 if one core has ports for all uplinks.
     pub aggregations: u64,
     /// Core switches.
     pub cores: u64,
-    /// What all hosts send, in thousandths of what reaches the top of it; more than was asked for where edge switches have too
-    /// few uplinks.
+    /// Ratio of the hosts' traffic to the traffic that reaches the top, in thousandths. It exceeds the requirement if edge
+    /// switches have too few uplinks.
     pub oversubscription_milli: u32,
 }
 
-/// Why there is no such tree.
+/// Reason why the tree does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HierarchyError {
     /// No hosts, ports, uplinks or rate.
     Zero,
-    /// Two layers of such switches have ports for so many uplinks, and no more (2.1.3: "limited by available port density").
+    /// The uplinks exceed the ports of two layers of these switches (2.1.3: "limited by available port density").
     TooManyUplinks {
-        /// That are needed.
+        /// Uplinks needed.
         needed: u64,
-        /// That there are.
+        /// Most uplinks possible.
         most: u64,
     },
 }
@@ -64,11 +64,11 @@ impl core::fmt::Display for HierarchyError {
 }
 
 impl Hierarchy {
-    /// The smallest tree for a demand: edge switches have as few uplinks as it allows, and what is then left to be oversubscribed is so
-    /// in the aggregation layer, of whose ports accordingly fewer lead up than down.
+    /// The smallest tree for a demand. Edge switches have as few uplinks as the demand allows. The aggregation layer takes
+    /// the remaining oversubscription: accordingly fewer of its ports lead up than down.
     ///
     /// # Errors
-    /// A demand that no tree of two upper layers meets.
+    /// A demand that no tree with two upper layers meets.
     pub fn new(d: &Demand) -> Result<Hierarchy, HierarchyError> {
         let (host, uplink) = (d.host_rate.as_bps(), d.uplink_rate.as_bps());
         if [d.hosts, host, uplink, u64::from(d.edge_ports), u64::from(d.edge_uplinks)].contains(&0)
@@ -87,7 +87,7 @@ impl Hierarchy {
         let may_be_sent = (carried * u128::from(d.oversubscription_milli)).max(offered);
         let up = (u128::from(ports) * offered).div_ceil(offered + may_be_sent) as u64;
         let down = ports - up;
-        // Every aggregation switch has a link to every core, which has `ports` of them at most.
+        // Every aggregation switch has a link to every core, and a core has at most `ports` links.
         let most = ports * down;
         let (aggregations, cores) = match total {
             _ if edges == 1 => (0, 0),
@@ -97,7 +97,7 @@ impl Hierarchy {
         };
         let (sent, reaches) = match aggregations {
             0 => (offered, carried),
-            // Odd numbers of ports have one more up than down.
+            // An odd number of ports has one more port up than down.
             _ => (offered * u128::from(down.max(up)), carried * u128::from(up)),
         };
         let actual = if edges == 1 { 1_000 } else { (sent + reaches / 2) / reaches };
@@ -137,7 +137,7 @@ mod tests {
         let of = |milli| {
             (tree(milli).uplinks, tree(milli).aggregations, tree(milli).cores, tree(milli).oversubscription_milli)
         };
-        // 48 hosts at two uplinks are 2.4:1, 71 ports down and 57 up make the rest.
+        // 48 hosts at two uplinks are 2.4:1; 71 ports down and 57 ports up give the rest.
         assert_eq!(of(3_000), (2, 17, 8, 2_989));
         assert_eq!(of(7_000), (1, 8, 4, 6_792));
         for milli in (1_200..20_000).step_by(100) {
@@ -165,7 +165,7 @@ mod tests {
         let t = Hierarchy::new(&demand).unwrap();
         assert_eq!((t.edges, t.uplinks, t.aggregations, t.cores), (4, 1, 0, 1));
         assert_eq!(t.oversubscription_milli, 3_600);
-        // As a scenario has it: `kind = "xgft"`, these m and w, and `[[topology.level]]` with the rate of level 2.
+        // As in a scenario: `kind = "xgft"`, these m and w, and `[[topology.level]]` with the rate of level 2.
         let shape = Xgft::new(&[4, 4], &[1, 1]).unwrap();
         assert_eq!((shape.leaves(), shape.switches_at(1), shape.switches_at(2)), (16, 4, 1));
     }

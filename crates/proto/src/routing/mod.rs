@@ -1,4 +1,5 @@
-//! Where a switch sends a frame, and a host with several links: arithmetic in trees, tables in graphs of any shape.
+//! The choice of output ports in a switch, and in a host with several links: arithmetic in trees, tables in graphs of any
+//! shape.
 
 pub mod dependency;
 mod digits;
@@ -37,7 +38,7 @@ impl Router {
         }
     }
 
-    /// All ports that frames between the ends of this one can be sent to, whatever their flow; empty if there is no path.
+    /// All ports that frames between the same two hosts can take, whatever their flow; empty if there is no path.
     pub fn candidate_ports<F: Frame>(&self, frame: &F) -> Vec<u16> {
         match self {
             Router::Tree(t) => t.candidate_ports(frame),

@@ -2,23 +2,25 @@
 
 use crate::frame::{Frame, HostId};
 
-/// The equal ports of one box towards a destination, numbered from 0: the ports up in a tree, those on shortest paths in a graph.
+/// The equal ports of one box towards a destination, numbered from 0: the upward ports in a tree, the ports on shortest
+/// paths in a graph.
 pub trait Ports {
-    /// How many there are; never 0.
+    /// Number of ports; never 0.
     fn count(&self) -> u32;
-    /// The port of a host's digit: of the digit at this level in a tree, of the host's number in a graph.
+    /// The port for a digit: the host's digit at this level in a tree, the host's number in a graph.
     fn digit(&self, host: HostId) -> u32;
-    /// The port of a host's index under its edge switch, plus the own position; as [`Ports::digit`] in a graph.
+    /// The port for a host's index under its edge switch plus the switch's own position; in a graph the same as
+    /// [`Ports::digit`].
     fn index(&self, host: HostId) -> u32;
-    /// A port drawn by a hash. The draws of different boxes are independent.
+    /// A port chosen by a hash. The choices of different boxes are independent.
     fn pick(&self, hash: u64) -> u32;
 }
 
 /// The fields of a frame that a policy may use.
 pub trait Fields {
-    /// The host it comes from.
+    /// The source host.
     fn source(&self) -> HostId;
-    /// The host it goes to.
+    /// The destination host.
     fn destination(&self) -> HostId;
     /// A value that is the same for all frames of a flow and differs between flows.
     fn flow_hash(&self) -> u64;
@@ -48,7 +50,7 @@ impl<F: Frame> Fields for F {
 /// The fields that decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// The destination alone: routers write the choice down.
+    /// The destination alone: routers store the choice.
     Destination,
     /// Source and destination.
     Ends,
@@ -60,13 +62,13 @@ pub enum Key {
 
 /// A policy. It has no state: the same fields always get the same port.
 pub trait Choose {
-    /// The fields that it uses. With [`Key::Destination`] only [`Fields::destination`] has a meaning.
+    /// The fields that the policy uses. With [`Key::Destination`] only [`Fields::destination`] is defined.
     const KEY: Key;
     /// The port for a frame.
     fn choose(ports: &impl Ports, frame: &impl Fields) -> u32;
 }
 
-/// A frame of which only the destination is known.
+/// A frame with a known destination only.
 struct To(HostId);
 
 impl Fields for To {
@@ -127,12 +129,12 @@ policies! {
 }
 
 impl Policy {
-    /// The policy of this name.
+    /// The policy with this name.
     pub fn named(name: &str) -> Option<Policy> {
         Policy::ALL.iter().copied().find(|policy| policy.name() == name)
     }
 
-    /// The port towards a destination, if that alone decides.
+    /// The port towards a destination, if the destination alone decides.
     pub(super) fn by_destination(self, ports: &impl Ports, to: HostId) -> Option<u32> {
         (self.key() == Key::Destination).then(|| self.choose(ports, &To(to)))
     }

@@ -1,4 +1,4 @@
-//! A frame to ask routers with, for tests: its two ends, and hashes of its flow and of itself.
+//! A test frame for routers: its two ends, and hashes of its flow and of itself.
 
 use crate::frame::{Frame, HostId, Pause, Priority};
 

@@ -6,10 +6,10 @@ use crate::rng::mix64;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// For each destination the ports on a shortest path to it.
+/// For each destination, the ports on its shortest paths.
 #[derive(Clone, Debug)]
 pub struct TableRouter {
-    /// Which set of ports leads to a host.
+    /// The set of ports for each host.
     set_of: Vec<u32>,
     /// Bounds of each set in `ports`.
     bounds: Vec<(u32, u32)>,
@@ -19,8 +19,8 @@ pub struct TableRouter {
 }
 
 impl TableRouter {
-    /// From the sorted list of ports towards each host; hosts with the same list share it. `node` sets
-    /// its draws apart from those of others.
+    /// A router from the sorted list of ports towards each host; hosts with equal lists share one set. `node` makes its
+    /// choices by a hash independent of other boxes.
     pub fn new(towards: impl Iterator<Item = Vec<u16>>, policy: Policy, seed: u64, node: u64) -> TableRouter {
         let mut known: BTreeMap<Vec<u16>, u32> = BTreeMap::new();
         let (mut bounds, mut ports) = (Vec::new(), Vec::new());
@@ -50,7 +50,7 @@ impl TableRouter {
         Some(self.ports[(start + choice) as usize])
     }
 
-    /// All ports that frames between the ends of this one can be sent to.
+    /// All ports that frames between the same two hosts can take.
     pub fn candidate_ports<F: Frame>(&self, frame: &F) -> Vec<u16> {
         if matches!(self.policy.key(), Key::Destination | Key::Ends) {
             return self.route(frame).into_iter().collect();
@@ -60,13 +60,13 @@ impl TableRouter {
         self.ports[start as usize..end as usize].to_vec()
     }
 
-    /// How it chooses among several.
+    /// The policy for the choice among equal ports.
     pub fn policy(&self) -> Policy {
         self.policy
     }
 }
 
-/// So many ports on shortest paths.
+/// A number of ports on shortest paths.
 struct Equal {
     count: u32,
     salt: u64,

@@ -1,7 +1,7 @@
 //! Up to the nearest common ancestor, then down: routing in an extended generalised fat-tree by arithmetic.
 //!
-//! With several links a host, the tree is as many planes that share nothing but the hosts: the host's choice of a link is
-//! the choice of a plane.
+//! If hosts have several links, the tree consists of planes that share only the hosts: a host's choice of a link selects
+//! the plane.
 
 use super::divide::Divisor;
 use super::xgft::{SwitchName, Xgft};
@@ -17,7 +17,7 @@ pub struct TreeRouter {
     below: Divisor,
     below_child: Divisor,
     children: Divisor,
-    /// What the digit that names a parent is a quotient by.
+    /// Divisor of a host's number; the quotient gives the digit that selects a parent.
     digit: Divisor,
     parents: Divisor,
     first_up: u32,
@@ -28,22 +28,23 @@ pub struct TreeRouter {
     salt: u64,
     /// Port towards each external host, in the order of their numbers after the leaves.
     external: Vec<u16>,
-    /// Port towards each leaf, [`ASK`] where more than the destination decides; empty where there are many leaves.
+    /// Port towards each leaf, or [`ASK`] if the destination alone does not decide; empty in trees with many leaves.
     ports: Vec<u8>,
 }
 
-/// The arithmetic decides.
+/// The port must be computed.
 const ASK: u8 = u8::MAX;
 
-/// Most leaves whose ports are written down. Arithmetic asks whether the way leads up or down, which no processor foresees; a
-/// table answers without asking, as long as the tables of all switches stay in the nearest caches.
+/// Most leaves for which ports are stored. The arithmetic branches on whether the path leads up or down, which processors
+/// predict badly. A table needs no branch, as long as the tables of all switches fit into the nearest caches.
 const FEW_LEAVES: u32 = 512;
 
 impl TreeRouter {
     /// The router of switch `s`; `external[i]` is the root to which external host `leaves + i` is attached.
     pub fn new(tree: &Xgft, s: SwitchName, policy: Policy, seed: u64, external: &[SwitchName]) -> TreeRouter {
         let up = tree.parents(s.level);
-        // A position at level l is the mixed-radix number of the parents chosen on the way up: one digit names the next.
+        // A position at level l is the mixed-radix number of the parents chosen on the way up: one digit selects the next
+        // parent.
         let digit = |root: &SwitchName| root.position / tree.positions(s.level) % up.max(1);
         let mut at_this_root = 0;
         let external = external
@@ -82,7 +83,7 @@ impl TreeRouter {
         router
     }
 
-    /// The port towards a leaf as far as the destination alone decides.
+    /// The port towards a leaf, or [`ASK`] if the destination alone does not decide.
     fn by_destination(&self, dst: HostId) -> u8 {
         let port = if self.leads_down(dst) {
             Some(self.down(dst))
@@ -92,8 +93,8 @@ impl TreeRouter {
         port.and_then(|port| u8::try_from(port).ok()).unwrap_or(ASK)
     }
 
-    /// The router of leaf `host`: a switch without children, whose ports all lead up. The link that a frame leaves by is
-    /// the one it arrives by: the switches above link `j` of all leaves reach no other.
+    /// The router of leaf `host`: a switch without children, whose ports all lead up. A frame leaves and arrives over links
+    /// of the same number: the switches above link `j` of all leaves reach no other links.
     pub fn of_leaf(tree: &Xgft, host: HostId, policy: Policy, seed: u64, external: &[SwitchName]) -> TreeRouter {
         let links = tree.parents(0);
         TreeRouter {
@@ -107,7 +108,7 @@ impl TreeRouter {
             own_position: host % tree.children(1),
             leaves: tree.leaves(),
             policy,
-            // Switches draw from below 2^32.
+            // Switches use numbers below 2^32.
             salt: mix64(seed ^ mix64(1 << 32 | host as u64)),
             external: external.iter().map(|root| (root.position % links) as u16).collect(),
             ports: Vec::new(),
@@ -142,7 +143,7 @@ impl TreeRouter {
         self.children.remainder(self.below_child.quotient(dst))
     }
 
-    /// All ports that frames between the ends of this one can be sent to.
+    /// All ports that frames between the same two hosts can take.
     pub fn candidate_ports<F: Frame>(&self, frame: &F) -> Vec<u16> {
         let dst = frame.destination();
         let up = dst < self.leaves && !self.leads_down(dst);
@@ -152,13 +153,13 @@ impl TreeRouter {
         self.route(frame).into_iter().collect()
     }
 
-    /// How it chooses among equal paths up.
+    /// The policy for the choice among upward ports.
     pub fn policy(&self) -> Policy {
         self.policy
     }
 }
 
-/// The ports up.
+/// The upward ports.
 impl Ports for TreeRouter {
     #[inline(always)]
     fn count(&self) -> u32 {
@@ -168,7 +169,7 @@ impl Ports for TreeRouter {
     fn digit(&self, host: HostId) -> u32 {
         self.parents.remainder(self.digit.quotient(host))
     }
-    /// There are as many ports up as hosts under an edge switch.
+    /// The number of upward ports equals the number of hosts under an edge switch.
     #[inline(always)]
     fn index(&self, host: HostId) -> u32 {
         self.parents.remainder(self.parents.remainder(host) + self.own_position)
@@ -186,7 +187,7 @@ mod tests {
     use crate::routing::probe::Probe;
     use alloc::vec;
 
-    /// The link a frame leaves its host by, the switches it passes, and the link it arrives by.
+    /// The link by which a frame leaves its host, the switches on its path, and the link by which it arrives.
     fn walk(tree: &Xgft, policy: Policy, probe: &Probe, roots: &[SwitchName]) -> (u16, Vec<SwitchName>, u16) {
         let out = TreeRouter::of_leaf(tree, probe.src, policy, 1, roots).route(probe).unwrap();
         let mut at = tree.leaf_parent(probe.src, out as u32);
@@ -224,7 +225,7 @@ mod tests {
             let probe = Probe { src, dst, flow: rng.next_u64(), frame: rng.next_u64() };
             let (out, passed, into) = walk(&tree, policy, &probe, &[]);
             assert_eq!(passed.len(), 2 * tree.nca_level(src, dst) as usize - 1, "the path is shortest");
-            // Planes share nothing but the hosts.
+            // Planes share only the hosts.
             let plane = |s: &SwitchName| s.position % tree.parents(0);
             assert!(out == into && passed.iter().all(|s| plane(s) == out as u32), "{out} {passed:?} {into}");
         }
@@ -278,7 +279,7 @@ mod tests {
             assert_eq!(link as u32, dst % 2);
             roots[passed[1].position as usize] += 1;
         }
-        // The edge switches' digit is not that of the hosts: no root is left out.
+        // The edge switches use another digit than the hosts, so no root is left out.
         assert_eq!(roots, [3; 4]);
         for src in 0..16 {
             let probe = Probe { src, dst: (src + 5) % 16, flow: 0, frame: 0 };

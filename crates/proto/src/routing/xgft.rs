@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-/// XGFT(h; m_1..m_h; w_1..w_h): a node of level i has `m_i` children, a node of level i-1 has `w_i` parents.
+/// XGFT(h; m_1..m_h; w_1..w_h): a node of level i has `m_i` children, and a node of level i-1 has `w_i` parents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xgft {
     m: Vec<u32>,
@@ -14,28 +14,28 @@ pub struct Xgft {
 pub struct SwitchName {
     /// 1 for edge switches, h for roots.
     pub level: u8,
-    /// Which group of `m_1 * ... * m_level` leaves lies below.
+    /// Number of the group of `m_1 * ... * m_level` leaves below the switch.
     pub group: u32,
-    /// Which of the `w_1 * ... * w_level` switches above that group.
+    /// Number among the `w_1 * ... * w_level` switches above that group.
     pub position: u32,
 }
 
-/// Why a shape is none.
+/// Reason why a shape is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShapeError {
     /// There must be one to eight levels, and as many `w` as `m`.
     Levels,
     /// Every `m` and `w` must be at least 1.
     Zero,
-    /// More leaves or ports than this program will build.
+    /// More leaves or ports than the limits.
     TooLarge,
 }
 
-/// Most leaves a tree may have.
+/// Most leaves of a tree.
 pub const MAX_LEAVES: u64 = 1 << 20;
 
 impl Xgft {
-    /// Checks the shape; nothing is allocated beyond the two lists.
+    /// Checks the shape; allocates only the two lists.
     pub fn new(m: &[u32], w: &[u32]) -> Result<Xgft, ShapeError> {
         if m.is_empty() || m.len() > 8 || m.len() != w.len() {
             return Err(ShapeError::Levels);
@@ -114,7 +114,7 @@ impl Xgft {
             })
         })
     }
-    /// The place of a switch in [`Xgft::switches`].
+    /// The position of a switch in [`Xgft::switches`].
     pub fn index(&self, s: SwitchName) -> u32 {
         let before: u32 = (1..s.level).map(|l| self.switches_at(l)).sum();
         before + s.group * self.positions(s.level) + s.position
@@ -131,7 +131,7 @@ impl Xgft {
     pub fn leaf_parent(&self, leaf: u32, j: u32) -> SwitchName {
         SwitchName { level: 1, group: leaf / self.m[0], position: j }
     }
-    /// The level at which the paths up from two leaves first meet: the number of links is twice that.
+    /// The level at which the paths up from two leaves first meet: a path has twice as many links.
     pub fn nca_level(&self, a: u32, b: u32) -> u8 {
         (0..=self.levels()).find(|&l| a / self.leaves_below(l) == b / self.leaves_below(l)).unwrap_or(self.levels())
     }

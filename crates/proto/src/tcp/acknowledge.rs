@@ -1,4 +1,4 @@
-//! An acknowledgment comes in: window, RTT, congestion window, and what to make of duplicates.
+//! Handling of an acknowledgment: window, RTT, congestion window, and duplicates.
 
 use super::congestion::{Ack, Congestion, Signal};
 use super::types::Received;
@@ -45,8 +45,8 @@ impl Tcp {
         self.check_persist(cfg, now);
     }
 
-    /// The peer's window (RFC 9293, 3.10.7.4). Of acknowledgments that say the same the larger window counts: they may
-    /// have overtaken each other, and a window does not shrink.
+    /// The peer's window (RFC 9293, 3.10.7.4). Of acknowledgments with equal numbers, the larger window counts: they
+    /// may have overtaken each other, and a window does not shrink.
     #[inline(always)]
     pub(super) fn update_window(&mut self, seg: &Segment, seq: u64, ack: u64) {
         let wnd = u32::from(seg.window) << self.snd_shift;
@@ -64,7 +64,7 @@ impl Tcp {
         let sample = match seg.timestamps {
             Some((_, echo)) if self.timestamps_ok => {
                 let ticks = cfg.timestamp(now).wrapping_sub(echo);
-                // Zero is no echo; one from the future is nonsense.
+                // Zero is no echo; an echo from the future is invalid.
                 (echo != 0 && ticks as i32 >= 0).then(|| cfg.tick.saturating_mul(u64::from(ticks)))
             }
             _ => self.rtt.timed(self.snd_una, now, cfg.tick),
@@ -99,7 +99,7 @@ impl Tcp {
         }
         let mss = u32::from(self.mss);
         let room = self.window.cwnd.saturating_sub(flight);
-        // In slow start the window runs ahead of what is in flight by as much as one acknowledgment adds to it.
+        // In slow start the window exceeds the bytes in flight by the growth of one acknowledgment.
         let limited = room < mss || (self.window.in_slow_start() && room <= flight);
         let ack = Ack {
             now,
@@ -125,7 +125,8 @@ impl Tcp {
         }
     }
 
-    /// With SACK what brings new blocks (RFC 6675, 2), otherwise as in RFC 5681, 2.
+    /// Whether an acknowledgment is a duplicate: with SACK, new blocks make it one (RFC 6675, 2), otherwise RFC 5681,
+    /// 2.
     fn is_duplicate(&self, seg: &Segment, newly_sacked: u32, window_before: u32) -> bool {
         if self.snd_una == self.snd_max {
             return false;

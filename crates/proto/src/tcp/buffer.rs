@@ -11,7 +11,7 @@ const SEND_STEP: u32 = 8 * 1024;
 const RECV_STEP: u32 = 16 * 1024;
 
 impl Tcp {
-    /// The application writes; returns how many of the bytes the send buffer took.
+    /// The application writes. Returns the number of bytes that the send buffer took.
     pub fn send(&mut self, cfg: &Config, now: Instant, bytes: u64) -> u64 {
         let taken = bytes.min(self.send_space());
         if taken != 0 {
@@ -44,8 +44,8 @@ impl Tcp {
         (self.rcv_nxt - u64::from(self.fin_received)).saturating_sub(self.rcv_read)
     }
 
-    /// Where in the peer's stream the payload of a segment stands, which has to be near what was received last; nothing while the
-    /// peer's numbers are not known.
+    /// Returns the offset of a segment's payload in the peer's stream, which has to be near the last received bytes.
+    /// Returns `None` while the peer's numbers are not known.
     pub fn offset_of(&self, seg: &Segment) -> Option<u64> {
         if self.state <= State::SynSent {
             return None;
@@ -55,7 +55,8 @@ impl Tcp {
         self.rcv_nxt.checked_add_signed(ahead)?.checked_sub(1)
     }
 
-    /// Up to where the peer's stream is here without a gap from `offset` on, in order or out of it; `offset` where its byte is missing.
+    /// Returns the end of the received bytes of the peer's stream that are without a gap from `offset` on, in order or
+    /// out of order. Returns `offset` where its byte is missing.
     pub fn received_upto(&self, offset: u64) -> u64 {
         if offset < self.bytes_received() {
             return self.bytes_received();
@@ -63,7 +64,7 @@ impl Tcp {
         self.reassembly.end_of(offset + 1).map_or(offset, |end| end - 1)
     }
 
-    /// The application reads up to `max` bytes; returns how many there were. It may make a window update due.
+    /// The application reads up to `max` bytes. Returns the number of bytes read. A window update may become due.
     pub fn recv(&mut self, _cfg: &Config, _now: Instant, max: u64) -> u64 {
         let taken = max.min(self.readable());
         if taken == 0 {
@@ -76,8 +77,8 @@ impl Tcp {
             let held = (self.rcv_adv - self.rcv_nxt) as u32;
             let gain = offered.saturating_sub(held);
             let (mss, buf) = (u32::from(self.mss), self.recv_buf);
-            // The peer learns of space with the next acknowledgment anyway; one of its own is worth sending when the
-            // window opens much, or is nearly shut (FreeBSD, tcp_output).
+            // The peer learns of space with the next acknowledgment anyway. A separate window update is worth sending
+            // when the window opens much, or is nearly shut (FreeBSD, tcp_output).
             self.ack_now = gain >= buf / 2
                 || (gain >= 2 * mss && (gain >= buf / 4 || held <= buf / 8))
                 || (held < mss && gain >= mss);
@@ -103,12 +104,12 @@ impl Tcp {
         field as u16
     }
 
-    /// The receive buffer grows when more than 7/8 of it arrived within a round trip: it may be what limits the peer
+    /// The receive buffer grows when more than 7/8 of it arrived within a round trip: the buffer may limit the peer
     /// (Crisan 2014, 2.5.3; FreeBSD 9, tcp_do_segment).
     #[inline(always)]
     pub(super) fn adapt_recv_buffer(&mut self, cfg: &Config, now: Instant, seg: &Segment) {
         let over = match seg.timestamps {
-            // The peer echoes what was sent after the round began.
+            // The peer echoes a timestamp sent after the round began.
             Some((_, echo)) => echo.wrapping_sub(self.round_ts) as i32 > 0,
             None => {
                 let ticks = cfg.timestamp(now).wrapping_sub(self.round_ts);
@@ -124,7 +125,7 @@ impl Tcp {
         }
     }
 
-    /// The send buffer grows when it is what limits the window: nearly full, while the peer's window and the
+    /// The send buffer grows when it limits the sender. It is nearly full then, while the peer's window and the
     /// congestion window would let all of it out (Crisan 2014, 2.5.3; FreeBSD 9, tcp_output).
     #[inline(always)]
     pub(super) fn adapt_send_buffer(&mut self, cfg: &Config) {

@@ -6,7 +6,7 @@ use crate::time::Instant;
 use sluicenet_wire::tcp::{Flags, Segment};
 
 impl Tcp {
-    /// The application sends no more: a FIN follows what it has written. It may go on reading.
+    /// The application sends no more: a FIN follows its written bytes. The application may continue to read.
     pub fn close(&mut self, _cfg: &Config, _now: Instant) {
         match self.state {
             State::Listen => self.drop_connection(End::Orderly),
@@ -24,7 +24,7 @@ impl Tcp {
         }
     }
 
-    /// The application gives up: the RST that tells the peer comes out of `poll_transmit`, and nothing else does.
+    /// The application gives up: `poll_transmit` returns the RST for the peer, and no other segment.
     pub fn abort(&mut self) {
         let reset = matches!(
             self.state,
@@ -66,7 +66,7 @@ impl Tcp {
         self.reassembly.clear();
     }
 
-    /// Answers what belongs to no connection (RFC 9293, 3.10.7.1).
+    /// Answers a segment of no connection (RFC 9293, 3.10.7.1).
     pub(super) fn reply_reset(&mut self, seg: &Segment) {
         if seg.flags.contains(Flags::RST) {
             return;

@@ -1,4 +1,4 @@
-//! What all connections of a guest share.
+//! Parameters shared by all connections of a guest.
 
 use super::congestion::Algorithm;
 use crate::time::Duration;
@@ -6,7 +6,7 @@ use crate::time::Duration;
 /// Space the timestamp option takes in every segment: ten bytes and two of padding (RFC 7323, appendix A).
 pub const TIMESTAMP_OPTION_BYTES: u16 = 12;
 
-/// How much may be sent before the first acknowledgment.
+/// Data that may be sent before the first acknowledgment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitialWindow {
     /// min(4 MSS, max(2 MSS, 4380 bytes)) (RFC 3390, 1).
@@ -28,11 +28,11 @@ impl InitialWindow {
 /// FreeBSD's parameters of the retransmission timer (Crisan 2014, 2.5.3 and Table 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtoConfig {
-    /// Timeout before the first RTT sample, and that of a SYN.
+    /// Timeout before the first RTT sample, and timeout of a SYN.
     pub base: Duration,
     /// Smallest timeout.
     pub min: Duration,
-    /// Added to what RFC 6298 computes.
+    /// Added to the timeout of RFC 6298.
     pub slop: Duration,
     /// Largest timeout, backed off or not.
     pub max: Duration,
@@ -54,7 +54,7 @@ pub struct Config {
     pub send_buffer: u32,
     /// Receive buffer at the start, in bytes.
     pub recv_buffer: u32,
-    /// What adaptive buffers may grow to, in bytes.
+    /// Largest size of adaptive buffers, in bytes.
     pub max_buffer: u32,
     /// Whether buffers adapt to the path, as in FreeBSD 9 (Crisan 2014, 2.5.3).
     pub auto_buffer: bool,
@@ -101,7 +101,7 @@ pub struct Config {
     pub time_wait: Duration,
 }
 
-/// Why a configuration cannot work.
+/// Reason why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigError {
     /// The delayed acknowledgment comes after the sender's timeout: a reply that ends on an odd segment would time out.
@@ -111,7 +111,7 @@ pub enum ConfigError {
         /// Shortest timeout a sender can have.
         rto_floor: Duration,
     },
-    /// `mss` leaves no room for payload beside the options, or is below what this TCP accepts of a peer.
+    /// `mss` leaves no room for payload beside the options, or is below the smallest MSS accepted of a peer.
     MssTooSmall(u16),
     /// A buffer holds less than two segments, or `max_buffer` is smaller than a starting size.
     BufferTooSmall(u32),
@@ -185,7 +185,7 @@ impl Config {
             }
         }
         if let Some(delayed_ack) = self.delayed_ack {
-            // Before its first sample a sender waits `base`: that bound counts as well.
+            // A sender waits `base` before its first sample, so `base` is a bound, too.
             let rto_floor = rto.floor().min(rto.base);
             if delayed_ack >= rto_floor {
                 return Err(ConfigError::DelayedAckNotBelowRto { delayed_ack, rto_floor });

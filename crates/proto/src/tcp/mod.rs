@@ -1,7 +1,7 @@
 //! TCP as it is on the wire (RFC 9293), as a pure state machine: segments and time in, segments and deadlines out.
 //!
-//! It never holds payload: lengths and positions only. Positions are 64 bits and count from the SYN, which is 0, so
-//! that the first byte of the stream is 1 and nothing wraps inside; sequence numbers exist on the wire only.
+//! A connection never holds payload, only lengths and positions. Positions have 64 bits and count from the SYN, which
+//! is 0. The first byte of the stream is 1, and no position wraps. Sequence numbers exist only on the wire.
 //!
 //! | file | holds |
 //! |---|---|
@@ -51,11 +51,11 @@ enum Mode {
     Open,
     /// Fast recovery, with SACK (RFC 6675) or without (RFC 6582).
     Fast,
-    /// After a timeout: from `snd_una` on, all that the peer has not acknowledged is sent again in slow start.
+    /// After a timeout: all unacknowledged bytes from `snd_una` on are sent again in slow start.
     Loss,
 }
 
-/// What the main timer waits for; never two of them at once.
+/// Event that the main timer waits for; never two of them at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Timer {
@@ -69,8 +69,8 @@ enum Timer {
 
 /// One connection.
 ///
-/// The order of the fields is that of the cache lines: with many connections a segment costs what it has to fetch. A
-/// receiver of in-order data touches the first four lines, a sender the first six.
+/// The fields are in the order of the cache lines: with many connections, the fetched lines are the cost of a segment.
+/// A receiver of in-order data touches the first four lines, a sender the first six.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Tcp {
@@ -78,16 +78,16 @@ pub struct Tcp {
     snd_una: u64,
     snd_nxt: u64,
     snd_max: u64,
-    /// End of what the application wrote; the FIN's position once it is queued.
+    /// End of the application's written bytes; the FIN's position once it is queued.
     snd_end: u64,
     rcv_nxt: u64,
     /// Right edge of the window that was advertised.
     rcv_adv: u64,
-    /// Up to where the application has read.
+    /// Position up to which the application has read.
     rcv_read: u64,
     last_ack_sent: u64,
 
-    // Line 2: deadlines, windows, what translates positions to the wire.
+    // Line 2: deadlines, windows, and the translation of positions to the wire.
     main_at: Instant,
     delack_at: Instant,
     snd_wl1: u64,
@@ -103,7 +103,7 @@ pub struct Tcp {
     state: State,
     mode: Mode,
 
-    // Line 3: flags, and what decides whether header prediction holds.
+    // Line 3: flags, and the inputs of header prediction.
     timer: Timer,
     dup_acks: u8,
     ack_pending: u8,
@@ -120,7 +120,7 @@ pub struct Tcp {
     cwr_due: bool,
     fin_queued: bool,
     fin_received: bool,
-    /// Send what starts at `snd_una` again, whatever the window.
+    /// Send the segment at `snd_una` again, whatever the window.
     rexmit_una: bool,
     probe_due: bool,
     rst_due: bool,
@@ -141,21 +141,23 @@ pub struct Tcp {
     controller: Controller,
 
     // Cold: opening, closing, loss.
-    /// Fast retransmit starts again only above (RFC 6582, 3.2; RFC 6675, 5.1).
+    /// Fast retransmit starts again only above this position (RFC 6582, 3.2; RFC 6675, 5.1).
     recover: u64,
-    /// One reduction of the window for what was sent below (RFC 3168, 6.1.2).
+    /// The window is reduced once for data sent below this position (RFC 3168, 6.1.2).
     reduced_until: u64,
     high_rxt: u64,
     round_start: u64,
     /// Bytes in flight while recovering.
     pipe: u32,
-    /// Proportional rate reduction (RFC 6937, 3.1): what was in flight when recovery began, delivered and sent since.
+    /// Proportional rate reduction (RFC 6937, 3.1): bytes in flight when recovery began, bytes delivered since, and
+    /// bytes sent since.
     recover_fs: u32,
     prr_delivered: u32,
     prr_out: u32,
-    /// `snd_max`, modulo 2^32, when a hole was last sent again: what is acknowledged beyond has overtaken it.
+    /// `snd_max`, modulo 2^32, at the last retransmission of a hole. Bytes acknowledged beyond it have overtaken the
+    /// retransmission.
     rexmit_mark: u32,
-    /// No challenge acknowledgment before (RFC 5961, 7), in units of 2^36 ps, about 69 ms.
+    /// No challenge acknowledgment is sent before this time (RFC 5961, 7), in units of 2^36 ps, about 69 ms.
     challenge_at: u32,
     rst_seq: u32,
     rst_ack: u32,
@@ -168,7 +170,7 @@ pub struct Tcp {
     end: End,
 }
 
-/// Eight cache lines, and the groups above where they are said to be.
+/// Eight cache lines, with the groups above at their places.
 const _: () = {
     assert!(size_of::<Tcp>() == 512);
     assert!(core::mem::offset_of!(Tcp, main_at) == 64);
@@ -239,11 +241,11 @@ impl Tcp {
             Mode::Fast | Mode::Loss => self.pipe,
         }
     }
-    /// Whether all that was sent is acknowledged, but for a probe of a window that is closed.
+    /// Whether all sent bytes are acknowledged, except the probe of a closed window.
     pub fn is_answered(&self) -> bool {
         self.snd_nxt == self.snd_una
     }
-    /// What the next connection to the same host starts from; `None` before the first RTT sample.
+    /// Starting values for the next connection to the same host; `None` before the first RTT sample.
     pub fn cache_entry(&self) -> Option<CacheEntry> {
         self.rtt.sampled().then(|| CacheEntry {
             srtt: self.srtt(),

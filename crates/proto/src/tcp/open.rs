@@ -10,7 +10,7 @@ use super::{Mode, Tcp, Timer};
 use crate::time::{Duration, Instant};
 use sluicenet_wire::tcp::{Flags, Segment};
 
-/// What a peer can receive that does not say (RFC 9293, 3.7.1).
+/// MSS of a peer that does not announce one (RFC 9293, 3.7.1).
 const DEFAULT_MSS: u16 = 536;
 /// Largest shift of the window (RFC 7323, 2.3).
 const MAX_SHIFT: u8 = 14;
@@ -20,20 +20,20 @@ pub(super) const MAX_FIELD: u32 = 65_535;
 pub(super) const ECN_SETUP: Flags = Flags::ECE.with(Flags::CWR);
 
 impl Tcp {
-    /// Opens actively: SYN-SENT, the SYN comes out of `poll_transmit`.
+    /// Opens actively, in SYN-SENT; `poll_transmit` returns the SYN.
     pub fn connect(cfg: &Config, now: Instant, iss: u32, cache: Option<&CacheEntry>) -> Tcp {
         let mut tcp = Tcp::new(cfg, State::SynSent, iss, cache);
         tcp.last_data_sent = now;
         tcp
     }
 
-    /// Opens passively: LISTEN, the first SYN makes it SYN-RECEIVED.
+    /// Opens passively, in LISTEN; the first SYN moves the connection to SYN-RECEIVED.
     pub fn listen(cfg: &Config, iss: u32, cache: Option<&CacheEntry>) -> Tcp {
         Tcp::new(cfg, State::Listen, iss, cache)
     }
 
-    /// A connection opened before the clock starts, as after a handshake with the same configuration on both ends; it
-    /// has no RTT sample yet.
+    /// Returns a connection opened before the clock starts, as after a handshake with the same configuration on both
+    /// ends. It has no RTT sample yet.
     pub fn established(cfg: &Config, now: Instant, iss: u32, peer_iss: u32) -> Tcp {
         let mut tcp = Tcp::new(cfg, State::Established, iss, None);
         tcp.irs = peer_iss;
@@ -134,7 +134,7 @@ impl Tcp {
         tcp
     }
 
-    /// Takes over what a SYN offers: an option is in use when both have sent it.
+    /// Takes over the options of a SYN: an option is in use when both ends have sent it.
     fn on_syn(&mut self, cfg: &Config, now: Instant, seg: &Segment) {
         self.irs = seg.seq.0;
         (self.rcv_nxt, self.rcv_read, self.last_ack_sent) = (1, 1, 1);
@@ -164,7 +164,7 @@ impl Tcp {
             // A lost SYN is a sign of congestion (RFC 5681, 3.1).
             InitialWindow::Segments(1).bytes(mss)
         } else if cached {
-            // Half of what the last connection reached, as FreeBSD 9 does: the path may have changed since.
+            // Half of the last connection's window, as in FreeBSD 9: the path may have changed since.
             (self.window.cwnd / 2).clamp(mss, self.send_buf.max(mss))
         } else {
             cfg.initial_window.bytes(mss)
@@ -238,7 +238,8 @@ impl Tcp {
         self.check_persist(cfg, now);
     }
 
-    /// A SYN once more in SYN-RECEIVED: answers it again, without ECN if the peer has given up on it (RFC 3168, 6.1.1.1).
+    /// A repeated SYN in SYN-RECEIVED is answered again, without ECN if the peer has given up on ECN (RFC 3168,
+    /// 6.1.1.1).
     pub(super) fn on_duplicate_syn(&mut self, seg: &Segment) {
         self.ecn_ok &= seg.flags.contains(ECN_SETUP);
         self.snd_nxt = 0;

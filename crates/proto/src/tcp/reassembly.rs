@@ -1,16 +1,16 @@
-//! What arrived out of order: ranges and how many segments they took, never bytes.
+//! Data that arrived out of order: its ranges and their number of segments, never bytes.
 
 use alloc::vec::Vec;
 use sluicenet_wire::seq::SeqNumber;
 use sluicenet_wire::tcp::SackBlocks;
 
-/// A run of bytes that waits for the ones before it.
+/// A run of bytes that waits for earlier bytes.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     start: u64,
     end: u64,
     segments: u32,
-    /// When it last grew, in arrivals: the latest is reported first (RFC 2018, 4).
+    /// Arrival count at the run's last growth: the latest run is reported first (RFC 2018, 4).
     stamp: u32,
 }
 
@@ -28,13 +28,13 @@ impl Reassembly {
         self.segments == 0
     }
 
-    /// Whether all of `[start, end)` is here already.
+    /// Whether all of `[start, end)` has arrived.
     pub(super) fn contains(&self, start: u64, end: u64) -> bool {
         let at = self.runs.partition_point(|r| r.end <= start);
         self.runs.get(at).is_some_and(|r| r.start <= start && end <= r.end)
     }
 
-    /// The end of the run that has this position.
+    /// The end of the run that contains this position.
     pub(super) fn end_of(&self, at: u64) -> Option<u64> {
         let run = self.runs.get(self.runs.partition_point(|r| r.end <= at))?;
         (run.start <= at).then_some(run.end)
@@ -68,7 +68,8 @@ impl Reassembly {
         true
     }
 
-    /// Takes out what is in order now that everything below `next` has arrived; returns up to where that reaches.
+    /// Removes the runs that are in order now that everything below `next` has arrived. Returns the new end of the
+    /// in-order data.
     pub(super) fn advance(&mut self, next: u64) -> u64 {
         let mut next = next;
         let mut gone = 0;

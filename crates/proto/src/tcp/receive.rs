@@ -132,7 +132,7 @@ impl Tcp {
                 }
                 return received;
             }
-            // The SYN-ACK of a simultaneous open: the SYN is known, what counts is the acknowledgment.
+            // The SYN-ACK of a simultaneous open: the SYN is known, so only the acknowledgment counts.
             self.ecn_ok &= seg.flags.0 & ECN_SETUP.0 == Flags::ECE.0 || seg.flags.contains(ECN_SETUP);
             shifted = *seg;
             shifted.seq = seg.seq + 1;
@@ -202,8 +202,8 @@ impl Tcp {
         received
     }
 
-    /// RFC 5961, 3.2: only the exact sequence number resets; elsewhere in the window it is questioned. TIME-WAIT is not
-    /// cut short: an old duplicate could do that (RFC 1337, 3).
+    /// RFC 5961, 3.2: only a RST with the exact sequence number resets; elsewhere in the window it causes a challenge.
+    /// TIME-WAIT is not cut short, since an old duplicate could do this (RFC 1337, 3).
     fn on_rst(&mut self, now: Instant, start: i64, wnd: i64) -> Received {
         let mut received = Received::default();
         if self.state == State::TimeWait {
@@ -218,7 +218,7 @@ impl Tcp {
         received
     }
 
-    /// PAWS (RFC 7323, 5.3): the timestamp is older than the one of what was acknowledged last.
+    /// PAWS (RFC 7323, 5.3): the timestamp is older than that of the last acknowledged segment.
     fn is_outdated(&self, cfg: &Config, now: Instant, seg: &Segment) -> bool {
         let Some((value, _)) = seg.timestamps.filter(|_| self.timestamps_ok) else { return false };
         (value.wrapping_sub(self.ts_recent) as i32) < 0 && !self.ts_recent_outdated(cfg, now)
@@ -233,8 +233,8 @@ impl Tcp {
         u64::from(idle) << 40 > limit.0
     }
 
-    /// Answers what is not acceptable: at once if it carries data (the peer has missed an acknowledgment, or probes),
-    /// otherwise no more often than a challenge.
+    /// Answers an unacceptable segment. A segment with data is answered at once: the peer has missed an acknowledgment,
+    /// or probes. Other segments are answered no more often than by challenges.
     fn acknowledge_unacceptable(&mut self, now: Instant, seg: &Segment) {
         if seg.seq_len() != 0 {
             self.ack_now = true;
@@ -322,7 +322,7 @@ impl Tcp {
         }
     }
 
-    /// In-order data, and what was waiting for it.
+    /// In-order data, and the data that waited for it.
     fn on_next(&mut self, cfg: &Config, now: Instant, seg: &Segment, len: u64) {
         self.on_in_order(cfg, now, seg, len);
         if !self.reassembly.is_empty() {

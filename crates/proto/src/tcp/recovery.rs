@@ -1,9 +1,9 @@
 //! Loss detection and recovery: RFC 6675 with SACK, RFC 6582 without.
 //!
-//! Both count bytes in flight in `pipe` and leave `cwnd` at the threshold. What RFC 6582 writes as an inflated window
-//! (each duplicate acknowledgment adds a segment, a partial one takes off what it acknowledges and adds a segment) is
-//! the same sum seen from the other side: each duplicate takes a segment out of the pipe, a partial one another, and
-//! the retransmission is not counted.
+//! Both count bytes in flight in `pipe` and leave `cwnd` at the threshold. RFC 6582 inflates the window instead: each
+//! duplicate acknowledgment adds a segment. A partial acknowledgment subtracts its bytes and adds a segment. Both give
+//! the same sum: each duplicate takes a segment out of the pipe, a partial acknowledgment another, and the
+//! retransmission is not counted.
 
 use super::congestion::{Congestion, Signal};
 use super::scoreboard::DUP_THRESH;
@@ -12,8 +12,8 @@ use crate::time::Instant;
 use sluicenet_wire::tcp::Segment;
 
 impl Tcp {
-    /// Puts SACK blocks on the scoreboard; returns the bytes they tell of that were not known. What is at or below the
-    /// cumulative acknowledgment (a duplicate report, RFC 2883) or was never sent is ignored.
+    /// Puts SACK blocks on the scoreboard. Returns the number of newly acknowledged bytes. Blocks at or below the
+    /// cumulative acknowledgment (duplicate reports, RFC 2883) and blocks of unsent bytes are ignored.
     pub(super) fn take_sack_blocks(&mut self, seg: &Segment, acked: u32) -> u32 {
         if !self.sack_ok {
             return 0;
@@ -31,7 +31,7 @@ impl Tcp {
         new
     }
 
-    /// New data acknowledged while recovering, or while something is acknowledged selectively.
+    /// New data is acknowledged during recovery, or while other bytes are acknowledged selectively.
     #[cold]
     pub(super) fn on_new_ack_recovering(&mut self, now: Instant, acked: u32) {
         self.scoreboard.advance(self.snd_una);
@@ -49,7 +49,7 @@ impl Tcp {
         }
     }
 
-    /// All that was outstanding when the loss was noticed is acknowledged.
+    /// All bytes outstanding at the detection of the loss are acknowledged.
     fn leave_fast(&mut self, now: Instant) {
         self.mode = Mode::Open;
         self.rexmit_una = false;
@@ -63,7 +63,7 @@ impl Tcp {
         self.arm_or_stop(now);
     }
 
-    /// The first hole is filled, another shows.
+    /// The first hole is filled, and another hole shows.
     fn on_partial_ack(&mut self, now: Instant, acked: u32) {
         if self.sack_ok {
             self.update_pipe();
@@ -75,13 +75,14 @@ impl Tcp {
         self.pipe = self.pipe.saturating_sub(mss.min(acked));
         self.rexmit_una = true;
         if !self.partial_seen {
-            // Only the first restarts the timer: many holes are then left to the timeout ("impatient" variant, 4).
+            // Only the first partial acknowledgment restarts the timer. Many holes are then left to the timeout
+            // ("impatient" variant, 4).
             self.partial_seen = true;
             self.arm_retransmit(now);
         }
     }
 
-    /// An acknowledgment that tells of a segment which overtook another.
+    /// Handles an acknowledgment of a segment that overtook another.
     #[cold]
     pub(super) fn on_duplicate_ack(&mut self, cfg: &Config, now: Instant) {
         let mss = u32::from(self.mss);
@@ -92,8 +93,9 @@ impl Tcp {
                 self.dup_acks = self.dup_acks.saturating_add(1);
                 let lost = u32::from(self.dup_acks) >= DUP_THRESH
                     || self.scoreboard.lost_below(mss).is_some_and(|(edge, _)| edge > self.snd_una);
-                // After a timeout, not before all that was out then is acknowledged. Without SACK the very edge is
-                // ambiguous: its duplicates may stem from what was sent twice (RFC 6582, 3.2, step 2 and 4.1).
+                // Not allowed after a timeout before all bytes outstanding at the timeout are acknowledged. Without
+                // SACK the very edge is ambiguous: its duplicates may stem from retransmissions (RFC 6582, 3.2, step 2
+                // and 4.1).
                 let allowed = if self.sack_ok { self.snd_una >= self.recover } else { self.snd_una > self.recover };
                 if lost && allowed {
                     self.enter_fast(cfg, now);
@@ -107,12 +109,12 @@ impl Tcp {
         let mss = u32::from(self.mss);
         let outstanding = (self.snd_max - self.snd_una) as u32;
         if self.snd_una > self.reduced_until {
-            // What limited transmit sent beyond the window does not count (RFC 5681, 3.2, step 2).
+            // Bytes that limited transmit sent beyond the window do not count (RFC 5681, 3.2, step 2).
             let flight = outstanding.min(self.window.cwnd);
             let congestion = Congestion { now, flight, mss, signal: Signal::Loss };
             self.window.ssthresh = self.controller.on_congestion(&self.window, &congestion).max(2 * mss);
         } else {
-            // ECN has reduced it for this window of data already (RFC 3168, 6.1.2).
+            // ECN has reduced the window for this window of data already (RFC 3168, 6.1.2).
             self.window.ssthresh = self.window.cwnd.max(2 * mss);
         }
         self.window.cwnd = self.window.ssthresh;
@@ -134,8 +136,8 @@ impl Tcp {
         self.arm_retransmit(now);
     }
 
-    /// Lets out in proportion to what an acknowledgment says was `delivered` (RFC 6937, 3.1), so that recovery neither
-    /// stops for half a round trip nor sends all that is lost at once into the queue that has just overflowed.
+    /// Permits sending in proportion to the `delivered` bytes (RFC 6937, 3.1). Recovery then neither stops for half a
+    /// round trip nor sends all lost bytes at once into the queue that has just overflowed.
     #[cold]
     pub(super) fn reduce_proportionally(&mut self, delivered: u32) {
         let mss = u32::from(self.mss);
@@ -154,8 +156,8 @@ impl Tcp {
         self.window.cwnd = self.pipe.saturating_add(allowed);
     }
 
-    /// A hole that was sent again is lost again when enough of what was sent after it has arrived; RFC 6675 alone waits
-    /// for the timer (what RFC 8985 is for; counted here in segments, as Linux did before it).
+    /// A retransmission is lost when enough bytes sent after it have arrived. RFC 6675 alone waits for the timer. RFC
+    /// 8985 solves this; counted here in segments, as Linux did before it.
     fn resend_what_was_overtaken(&mut self, mss: u32) {
         let Some(highest) = self.scoreboard.highest() else { return };
         let beyond = (highest as u32).wrapping_sub(self.rexmit_mark) as i32;
@@ -166,8 +168,8 @@ impl Tcp {
         }
     }
 
-    /// SetPipe (RFC 6675, 4): what was sent and is neither acknowledged nor lost, and what was sent again. After a
-    /// timeout: what was sent since, less what is acknowledged.
+    /// SetPipe (RFC 6675, 4): sent bytes that are neither acknowledged nor lost, and bytes that were sent again. After
+    /// a timeout: bytes sent since, less acknowledged bytes.
     fn update_pipe(&mut self) {
         let una = self.snd_una;
         if self.mode != Mode::Fast {

@@ -6,14 +6,14 @@ use crate::time::{Duration, Instant};
 /// Doublings of the timeout: FreeBSD's table ends at 64 times for data and for SYN alike.
 const MAX_BACKOFF: u8 = 6;
 
-/// The estimator, and the one segment that is timed when there are no timestamps.
+/// The estimator, and the timed segment of a connection without timestamps.
 #[derive(Clone, Debug)]
 pub(super) struct Rtt {
     srtt: u64,
     rttvar: u64,
     /// The timeout as it is armed, kept so that arming costs nothing.
     rto: u64,
-    /// Position whose acknowledgment ends the timing; zero when none is timed.
+    /// Position whose acknowledgment ends the timing; zero when no segment is timed.
     timed: u64,
     timed_at: Instant,
     backoff: u8,
@@ -38,7 +38,7 @@ impl Rtt {
         rtt
     }
 
-    /// Starts from what the cache knows.
+    /// Starts from the cached values.
     pub(super) fn preset(&mut self, srtt: Duration, rttvar: Duration) {
         (self.srtt, self.rttvar, self.sampled) = (srtt.0, rttvar.0, true);
     }
@@ -57,7 +57,7 @@ impl Rtt {
         Duration(self.rto)
     }
 
-    /// The handshake is done: from now on measured, not `base`.
+    /// The handshake is done: from now on the timeout is measured, not `base`.
     pub(super) fn opened(&mut self, config: &Config) {
         self.opening = false;
         self.update(config);
@@ -84,7 +84,7 @@ impl Rtt {
         self.update(config);
     }
 
-    /// A closed window has opened: what the probes backed off has nothing to do with the path.
+    /// A closed window has opened. The backoff of the probes has nothing to do with the path.
     pub(super) fn end_backoff(&mut self, config: &Config) {
         if self.backoff != 0 {
             self.backoff = 0;
@@ -92,9 +92,9 @@ impl Rtt {
         }
     }
 
-    /// srtt + max(tick, 4 rttvar) + slop, at least min and at most max (RFC 6298, 2.3: what is measured in whole ticks can be
-    /// off by one, however little it varies). FreeBSD doubles before it adds the slop, and doubles at
-    /// least min (tcp_timer_rexmt), so that a backed off timeout in a fast network grows from slop, not with it.
+    /// srtt + max(tick, 4 rttvar) + slop, at least min and at most max (RFC 6298, 2.3). A time measured in whole ticks
+    /// can be off by one, however little it varies. FreeBSD doubles before it adds the slop, and doubles at least min
+    /// (tcp_timer_rexmt). So a backed off timeout in a fast network grows from slop, not with it.
     #[inline]
     fn update(&mut self, config: &Config) {
         let rto = &config.rto;
@@ -109,7 +109,7 @@ impl Rtt {
         self.rto = timeout.min(rto.max.0);
     }
 
-    /// Starts to time the segment that ends at `end`, if none is timed.
+    /// Starts to time the segment that ends at `end`, if no segment is timed.
     #[inline]
     pub(super) fn time(&mut self, end: u64, now: Instant) {
         if self.timed == 0 {
@@ -117,7 +117,7 @@ impl Rtt {
         }
     }
 
-    /// Something was sent again: what is timed has become ambiguous (Karn; RFC 6298, 3).
+    /// A retransmission makes the timed segment ambiguous (Karn; RFC 6298, 3).
     pub(super) fn stop_timing(&mut self) {
         self.timed = 0;
     }

@@ -1,4 +1,4 @@
-//! What the peer has beyond the cumulative acknowledgment (RFC 6675, 3 and 4).
+//! The peer's bytes beyond the cumulative acknowledgment (RFC 6675, 3 and 4).
 
 use alloc::vec::Vec;
 
@@ -82,7 +82,7 @@ impl Scoreboard {
         self.ranges.get(self.ranges.partition_point(|r| r.1 <= position)).copied()
     }
 
-    /// Skips what is acknowledged from `position` on: where the next hole starts and where it ends, if a range follows.
+    /// Skips acknowledged bytes from `position` on. Returns the start of the next hole, and its end if a range follows.
     #[inline]
     pub(super) fn hole_from(&self, position: u64) -> (u64, Option<u64>) {
         match self.at(position) {

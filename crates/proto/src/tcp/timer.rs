@@ -13,7 +13,7 @@ impl Tcp {
         if at == Instant::MAX { None } else { Some(at) }
     }
 
-    /// Does what is due; too early a call does nothing.
+    /// Handles expired deadlines; a call before the deadline has no effect.
     pub fn handle_timeout(&mut self, cfg: &Config, now: Instant) {
         if self.delack_at <= now {
             self.delack_at = Instant::MAX;
@@ -53,7 +53,8 @@ impl Tcp {
             return;
         }
         if self.snd_wnd == 0 && self.snd_una < self.snd_end {
-            // The peer took its window back: that is no congestion, a probe asks when it opens (RFC 9293, 3.8.6.1).
+            // The peer took its window back. This is no congestion; a probe asks when the window opens (RFC 9293,
+            // 3.8.6.1).
             self.snd_nxt = self.snd_una;
             (self.mode, self.dup_acks, self.rexmit_una) = (Mode::Open, 0, false);
             self.scoreboard.clear();
@@ -63,14 +64,14 @@ impl Tcp {
         self.enter_loss(now);
     }
 
-    /// RFC 5681, 3.1 and RFC 6675, 5.1: half of what was in flight is the threshold, one segment the window, and all
-    /// that is not acknowledged is sent again.
+    /// RFC 5681, 3.1 and RFC 6675, 5.1: the threshold is half of the bytes in flight, the window is one segment, and
+    /// all unacknowledged bytes are sent again.
     fn enter_loss(&mut self, now: Instant) {
         let mss = u32::from(self.mss);
         let flight = self.flight();
-        // A second timeout without progress says nothing new (RFC 5681, 3.1), nor does one that ends fast recovery:
-        // the threshold has been set for this window of data. What is outstanding then is no measure, most of it being
-        // lost; computing with it would let the threshold rise (Linux, tcp_enter_loss, has the same rule).
+        // A second timeout without progress says nothing new (RFC 5681, 3.1), nor does a timeout that ends fast
+        // recovery. The threshold has been set for this window of data. Most outstanding bytes are lost then, so they
+        // are no measure, and could let the threshold rise. Linux, tcp_enter_loss, has the same rule.
         if self.retries <= 1 && self.mode != Mode::Fast {
             let congestion = Congestion { now, flight, mss, signal: Signal::Timeout };
             self.window.ssthresh = self.controller.on_congestion(&self.window, &congestion).max(2 * mss);
@@ -78,8 +79,8 @@ impl Tcp {
             self.controller.on_repeated_timeout();
         }
         self.window.cwnd = mss;
-        // What was acknowledged selectively is kept, unless the peer seems to have dropped it (RFC 2018, 8): it then
-        // leaves a range at the very edge unacknowledged, or nothing helps.
+        // Selective acknowledgments are kept, unless the peer seems to have dropped their data (RFC 2018, 8). The peer
+        // then leaves a range at the very edge unacknowledged, or retransmissions bring no progress.
         if self.retries > 1 || self.scoreboard.starts_at(self.snd_una) {
             self.scoreboard.clear();
         }
@@ -106,7 +107,8 @@ impl Tcp {
         self.probe_due = true;
     }
 
-    /// Arms the probe of a window that lets nothing out while nothing is in flight; disarms it when it has opened.
+    /// Arms the probe of a window that permits no data while no data is in flight. Disarms the probe when the window
+    /// has opened.
     pub(super) fn check_persist(&mut self, cfg: &Config, now: Instant) {
         let waiting = self.snd_nxt == self.snd_una && self.snd_nxt < self.snd_end && self.can_send();
         let probing = self.timer == Timer::Persist && self.main_at != Instant::MAX;

@@ -1,4 +1,4 @@
-//! A segment goes out: one decision, asked by `wants_transmit` and carried out by `poll_transmit`, so that they agree.
+//! Sending of a segment. `wants_transmit` and `poll_transmit` use the same decision, so that they agree.
 
 use super::open::{ECN_SETUP, MAX_FIELD};
 use super::types::{State, Transmit};
@@ -12,7 +12,7 @@ const fn sack_option_bytes(n: u32) -> u32 {
     4 + 8 * n
 }
 
-/// What to send next.
+/// Kind of the next segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
     Reset,
@@ -29,7 +29,7 @@ pub(super) struct Data {
     why: Why,
 }
 
-/// What of a segment is not the same in all segments of a connection.
+/// Parts of a segment that differ between segments of a connection.
 struct Piece {
     seq: u64,
     len: u16,
@@ -38,18 +38,18 @@ struct Piece {
     retransmission: bool,
 }
 
-/// Which rule sends it, and so which pointer moves.
+/// Rule that sends a piece; it determines which pointer moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// The next in sequence.
+    /// The next bytes in sequence.
     Next,
-    /// The first unacknowledged one, known to be lost.
+    /// The first unacknowledged segment, known to be lost.
     Una,
     /// A hole (RFC 6675, 4, NextSeg 1 and 3).
     Hole,
     /// The last hole, once (NextSeg 4).
     Rescue,
-    /// A closed window.
+    /// A probe of a closed window.
     Probe,
 }
 
@@ -98,7 +98,7 @@ impl Tcp {
             return Some(Action::Reset);
         }
         if self.can_send() {
-            // Data segments are full and have no room for SACK blocks: what is missing is told first.
+            // Data segments are full and have no room for SACK blocks, so missing ranges are reported first.
             if !self.ack_now || self.reassembly.is_empty() {
                 if let Some(data) = self.next_data(cfg) {
                     return Some(Action::Data(data));
@@ -113,7 +113,7 @@ impl Tcp {
         if self.ack_now { Some(Action::Ack) } else { None }
     }
 
-    /// What the windows and the rules of the mode let out.
+    /// The next data that the windows and the mode permit.
     #[inline(always)]
     pub(super) fn next_data(&self, cfg: &Config) -> Option<Data> {
         if self.mode == Mode::Open { self.next_in_open(cfg) } else { self.next_in_recovery(cfg) }
@@ -140,7 +140,7 @@ impl Tcp {
             if room >= mss {
                 return next(mss);
             }
-            // Part of what waits: worth it if it fills half of the largest window the peer ever had.
+            // Part of the waiting data is worth a segment if it fills half of the peer's largest window so far.
             let worth = seq < self.snd_max || room >= self.max_snd_wnd / 2;
             return if room != 0 && worth { next(room) } else { None };
         }
@@ -172,7 +172,7 @@ impl Tcp {
             data.len = data.len.min(hole_end.map_or(u32::MAX, |end| left(end, seq)));
             return Some(data);
         }
-        // The peer's window may have shrunk below what was sent.
+        // The peer's window may have shrunk below the sent bytes.
         let again = |seq: u64, end: u64, why| {
             let len = mss.min(left(end.min(self.snd_end), seq)).min(left(edge, seq));
             let fin = self.fin_queued && seq + u64::from(len) == self.snd_end;
@@ -208,7 +208,7 @@ impl Tcp {
         again(left.max(right.saturating_sub(u64::from(self.mss))), right, Why::Rescue)
     }
 
-    /// What a closed window is probed with: as much as fits a window too small to be worth it, a byte if it is shut.
+    /// Data of a window probe: as many bytes as fit a small window, one byte if the window is shut.
     fn probe(&self) -> Data {
         let waiting = self.snd_end.saturating_sub(self.snd_nxt).min(u64::from(self.mss)) as u32;
         Data { seq: self.snd_nxt, len: waiting.min(self.snd_wnd.max(1)), why: Why::Probe }
@@ -233,7 +233,7 @@ impl Tcp {
         if fin {
             flags = flags.with(Flags::FIN);
         }
-        // Neither what is sent again nor a probe is marked (RFC 3168, 6.1.5 and 6.1.6).
+        // Neither retransmissions nor probes are marked (RFC 3168, 6.1.5 and 6.1.6).
         let ect = self.ecn_ok && len != 0 && !retransmission && why != Why::Probe;
         if ect && self.cwr_due {
             flags = flags.with(Flags::CWR);
@@ -307,7 +307,7 @@ impl Tcp {
         fitting
     }
 
-    /// A segment of an open connection; what it acknowledges is no longer pending.
+    /// Builds a segment of an open connection. Its acknowledgment is no longer pending.
     #[inline(always)]
     fn emit(&mut self, cfg: &Config, now: Instant, piece: Piece) -> Option<Transmit> {
         let window = self.advertise();
@@ -346,7 +346,7 @@ impl Tcp {
         if answer && self.ecn_ok {
             flags = flags.with(Flags::ECE);
         } else if !answer && cfg.ecn && !self.syn_retransmitted {
-            // Once more without ECN: something on the way may drop it (RFC 3168, 6.1.1.1).
+            // The retransmitted SYN goes without ECN, since a device on the path may drop it (RFC 3168, 6.1.1.1).
             flags = flags.with(ECN_SETUP);
         }
         (self.snd_nxt, self.snd_max) = (1, 1);
@@ -387,7 +387,7 @@ impl Tcp {
         Some(Transmit { segment, offset: 0, ect: false, retransmission: false })
     }
 
-    /// After an RTO without sending, what the window was says nothing any more (RFC 5681, 4.1).
+    /// After an RTO without sending, the window says nothing about the path any more (RFC 5681, 4.1).
     #[inline(always)]
     fn restart_if_idle(&mut self, cfg: &Config, now: Instant) {
         if cfg.restart_after_idle && now.since(self.last_data_sent) > self.rtt.rto() {
@@ -398,7 +398,7 @@ impl Tcp {
     }
 }
 
-/// Bytes from `seq` to `end`, at most 2^32 - 1, none if it lies behind.
+/// Bytes from `seq` to `end`, at most 2^32 - 1; 0 if `end` lies behind `seq`.
 #[inline(always)]
 fn left(end: u64, seq: u64) -> u32 {
     u32::try_from(end.saturating_sub(seq)).unwrap_or(u32::MAX)

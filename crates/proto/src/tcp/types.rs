@@ -1,4 +1,4 @@
-//! What goes in and out of a connection.
+//! Inputs and outputs of a connection.
 
 use crate::time::Duration;
 use sluicenet_wire::tcp::Segment;
@@ -37,15 +37,15 @@ pub enum End {
     /// Not closed, or both sides have closed in order.
     #[default]
     Orderly,
-    /// The peer reset it.
+    /// The peer reset the connection.
     Reset,
-    /// We reset it.
+    /// We reset the connection.
     Aborted,
-    /// No answer to so many retransmissions.
+    /// The peer did not answer the retransmissions.
     TimedOut,
 }
 
-/// Counters of a connection; those that move with each segment first, in one cache line.
+/// Counters of a connection. Counters that change with each segment come first, in one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Stats {
@@ -77,7 +77,7 @@ pub struct Stats {
     pub paws_drops: u32,
     /// Challenge acknowledgments sent (RFC 5961).
     pub challenge_acks: u32,
-    /// Time from arming to expiry, over all retransmission timeouts that fired: time that stood still.
+    /// Time from arming to expiry, over all retransmission timeouts that fired: time without progress.
     pub timeout_wait: Duration,
 }
 
@@ -94,7 +94,7 @@ pub struct Transmit {
     pub retransmission: bool,
 }
 
-/// What a segment has changed for the application.
+/// Changes for the application that a segment has made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received(pub(super) u8);
 
@@ -136,7 +136,7 @@ impl Received {
     }
 }
 
-/// What a closed connection leaves to the next one to the same host (RFC 9040; FreeBSD's host cache).
+/// State that a closed connection leaves to the next one to the same host (RFC 9040; FreeBSD's host cache).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheEntry {
     /// Smoothed RTT.

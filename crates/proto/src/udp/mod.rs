@@ -1,9 +1,10 @@
-//! UDP's two ends: bytes cut into datagrams, and datagrams counted, so that losses show as gaps.
+//! UDP's two ends: the sender cuts bytes into datagrams, and the receiver counts datagrams, so that losses show as
+//! gaps.
 
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 
-/// Cuts what the application queues into datagrams, at a steady rate if one is set.
+/// Cuts the application's queued bytes into datagrams, at a steady rate if one is set.
 #[derive(Clone, Debug, Default)]
 pub struct UdpSender {
     queued: u64,
@@ -13,7 +14,7 @@ pub struct UdpSender {
 }
 
 impl UdpSender {
-    /// A sender that sends as fast as it is asked.
+    /// A sender without a rate: it sends whenever it is polled.
     pub fn new() -> UdpSender {
         UdpSender::default()
     }
@@ -29,7 +30,7 @@ impl UdpSender {
         self.queued = self.queued.saturating_add(bytes);
     }
 
-    /// The next datagram, as offset in the stream and length; the pace is the caller's to keep, by `poll_timeout`.
+    /// The next datagram, as offset in the stream and length. The caller keeps the pace by `poll_timeout`.
     #[inline]
     pub fn poll_transmit(&mut self, max_payload: u16) -> Option<(u64, u16)> {
         let len = self.queued.min(u64::from(max_payload)) as u16;
@@ -79,7 +80,7 @@ impl UdpSender {
     }
 }
 
-/// Counts what arrives.
+/// Counts datagrams that arrive.
 #[derive(Clone, Debug, Default)]
 pub struct UdpReceiver {
     datagrams: u64,
@@ -111,7 +112,8 @@ impl UdpReceiver {
         self.highest
     }
 
-    /// Bytes missing below the furthest seen: lost, or still on their way. Duplicates hide as many.
+    /// Bytes missing below the furthest datagram: lost, or still on their way. Each duplicate byte hides a missing
+    /// byte.
     pub fn missing(&self) -> u64 {
         self.highest.saturating_sub(self.bytes)
     }

@@ -168,9 +168,9 @@ fn check_connected(file: &str, topology: &HpccTopology) -> Result<()> {
 /// A flow of HPCC's simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HpccFlow {
-    /// Who sends, a node's id.
+    /// The sender, a node's id.
     pub src: u32,
-    /// Who receives, a node's id.
+    /// The receiver, a node's id.
     pub dst: u32,
     /// Its priority group, 0 to 7.
     pub priority: u8,
@@ -192,7 +192,7 @@ pub struct HpccFlows {
 }
 
 impl HpccFlows {
-    /// Refuses flows between what `is_host` does not accept.
+    /// Refuses flows between nodes that `is_host` does not accept.
     ///
     /// # Errors
     /// The first such flow, with its line.

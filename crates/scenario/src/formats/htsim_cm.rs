@@ -39,7 +39,7 @@ pub struct Connection {
     pub line: u32,
 }
 
-/// What a trigger does when activated.
+/// Effect of a trigger's activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TriggerKind {
     /// The first activation starts all its flows.
@@ -55,7 +55,7 @@ pub enum TriggerKind {
 pub struct Trigger {
     /// Its id in the file.
     pub id: u32,
-    /// What it does.
+    /// Effect of an activation.
     pub kind: TriggerKind,
     /// Indices of the flows it starts, in the order of the file.
     pub targets: Vec<u32>,
@@ -153,8 +153,8 @@ struct Header {
 /// Reads a connection matrix: `Nodes`, `Connections`, `Triggers`, `Failures`, then one `src->dst ...`, `trigger ...` or
 /// `failure ...` a line.
 ///
-/// Where a header's counts are not those of the body, the body counts, with a warning. A trigger that is used and
-/// nowhere specified is taken as `oneshot`, with a warning.
+/// Where a header's counts differ from the body's, the body counts, with a warning. A trigger that is used but never
+/// specified is taken as `oneshot`, with a warning.
 ///
 /// # Errors
 /// An unknown word, a number out of range, a flow with no start or with two, a flow that can never start (the triggers
@@ -215,7 +215,7 @@ fn read_header(reader: &mut Reader<'_>, line: Line<'_>, first: &str, header: &mu
         }
         "Connections" | "Triggers" | "Failures" => {
             let i = ["Connections", "Triggers", "Failures"].iter().position(|n| *n == first).unwrap_or(0);
-            // Only compared with what the file holds: nothing is allocated for it.
+            // The number is only compared with the file's content: nothing is allocated for it.
             header.counts[i] = Some((reader.number_in(line, value, first, u64::from(u32::MAX))?, line.number));
         }
         _ => reader.warn(line.number, format!("`{shown}` is unknown and not read, as by htsim")),
@@ -229,7 +229,7 @@ struct DraftTrigger {
     line: u32,
 }
 
-/// What was read so far; triggers by id, as flows name them before they are specified.
+/// Statements read so far. Triggers are kept by id, as flows name them before they are specified.
 #[derive(Default)]
 struct Draft {
     connections: Vec<Connection>,

@@ -65,7 +65,7 @@ impl HtsimTopology {
     }
 }
 
-/// What a tier's block has said so far, with where it said so.
+/// Statements of a tier's block so far, with their lines.
 #[derive(Clone, Copy, Default)]
 struct Block<'a> {
     seen: bool,

@@ -12,7 +12,7 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// Warnings kept for one file; that there were more is said once.
 const WARNINGS_MAX: usize = 20;
 
-/// The bytes of a file of at most `max` bytes; `name` is what errors call it.
+/// The bytes of a file of at most `max` bytes; errors call the file `name`.
 ///
 /// # Errors
 /// A file that cannot be read, is not a file, or is larger: before a byte of it is read, where its length is known.
@@ -48,7 +48,7 @@ pub fn read_bounded(path: &Path, name: &str, max: u64) -> Result<Vec<u8>> {
 
 /// A text being read, with its name, and the warnings so far.
 pub(super) struct Reader<'a> {
-    /// What errors call it.
+    /// Name of the file in errors.
     pub file: &'a str,
     rest: &'a [u8],
     number: u32,
@@ -150,7 +150,7 @@ pub(super) fn number_in(file: &str, line: Line<'_>, word: &str, what: &str, max:
     }
 }
 
-/// Words of a text whose lines mean nothing, as C++ streams read: each with its line.
+/// Words of a text whose line breaks mean nothing, as C++ streams read: each with its line.
 pub(super) struct Words<'a> {
     pub reader: Reader<'a>,
     line: Line<'a>,
@@ -179,7 +179,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The next word, which must be there: `what` it is.
+    /// The next word, which must be there; errors call it `what`.
     pub fn need(&mut self, what: &str) -> Result<(Line<'a>, &'a str)> {
         match self.next()? {
             Some(word) => Ok(word),

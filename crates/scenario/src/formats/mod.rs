@@ -1,9 +1,9 @@
 //! The field's own input files: HPCC's topologies, flows and size distributions; htsim's topologies and connection
 //! matrices.
 //!
-//! Headers of such files can disagree with their bodies. Each reader takes what the original tool would take, and warns
-//! with the line. Reading is bounded: a file is at most [`FILE_BYTES_MAX`], a line [`LINE_BYTES_MAX`], a network as
-//! large as a scenario's, and nothing is allocated for a number in a header before it is checked.
+//! Headers of such files can disagree with their bodies. Each reader takes the same data as the original tool, and
+//! warns with the line. Reading is bounded: a file is at most [`FILE_BYTES_MAX`], a line [`LINE_BYTES_MAX`], and a
+//! network as large as a scenario's. Nothing is allocated for a number in a header before the number is checked.
 
 mod cdf;
 mod hpcc;

@@ -229,7 +229,7 @@ fn flows_that_wait_for_ever_are_refused() {
                  2->3 trigger 9 size 1 recv_done_trigger 3\ntrigger id 3 oneshot\n\
                  trigger id 7 oneshot\ntrigger id 9 oneshot";
     error(body(cycle), 5, 1, "triggers wait for each other: 7 -> 9 -> 3 -> 7");
-    // The same with a start of its own is no cycle.
+    // The cycle with a start of its own is no cycle.
     assert!(body(&format!("{cycle}\n4->5 start 0 size 1 send_done_trigger 3")).is_ok());
     error(body("0->1 trigger 1 size 1\ntrigger id 1 oneshot"), 3, 1, "trigger 1 is activated 0 times and needs 1");
     let barrier = "0->1 start 0 size 1 send_done_trigger 1\n1->2 trigger 1 size 1\ntrigger id 1 barrier count 2";
@@ -294,7 +294,7 @@ fn large_files_are_refused_before_reading() {
     assert!(read_bounded(&root(), "x", 1).unwrap_err().to_string().contains("a folder"));
 }
 
-/// Whatever is done to valid files, the answer is a value or an error with a place.
+/// Mutated files give a value or an error with a place, never a panic.
 #[test]
 fn mutated_files_never_panic() {
     let mut rng = Rng::from_words(&[0xf11e]);

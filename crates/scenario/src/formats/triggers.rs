@@ -70,7 +70,7 @@ pub(super) fn check_triggers(file: &str, matrix: &ConnectionMatrix, reader: &mut
     Ok(())
 }
 
-/// Follows what a flow waits for until that repeats, or nothing is left that could activate it.
+/// Follows the triggers that a flow waits for until one repeats, or none is left that could activate it.
 fn why_stuck(file: &str, matrix: &ConnectionMatrix, stuck: usize, started: &[bool], all: &[u32]) -> Error {
     let trigger_of = |flow: usize| match matrix.connections[flow].start {
         Start::Trigger(t) => Some(t as usize),

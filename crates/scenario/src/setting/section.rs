@@ -77,7 +77,7 @@ impl<'a> Section<'a> {
         tables.into_iter().map(|(table, span)| Section::new(self.doc, spec, table, Some(span))).collect()
     }
 
-    /// The list of tables called `name` in this one, of whatever kind.
+    /// The list of tables called `name` in this one, of any kind.
     ///
     /// # Errors
     /// A value that is no list of tables.
@@ -142,7 +142,7 @@ impl<'a> Section<'a> {
     /// The content of an input file. An error about the file as a whole points at the key that names it.
     ///
     /// # Errors
-    /// That of the file.
+    /// The error of `outcome`.
     pub fn input<T>(&self, name: &str, outcome: Result<T>) -> Result<T> {
         outcome.map_err(|e| {
             let d = e.diagnostic();
@@ -168,7 +168,7 @@ impl<'a> Section<'a> {
         self.doc.error(node.span, format!("{} where {want} should be", node.kind())).expected(want)
     }
 
-    /// The error of a word that is none of those that a key takes.
+    /// The error of a word that the key does not take.
     pub fn unknown(&self, node: &Node, name: &str, text: &str, words: &[&'static str]) -> Error {
         let error = self.doc.error(node.span, format!("unknown {name} `{}`", shown(text)));
         error.expected(words.join(", ")).hint(name_hint(text, words))

@@ -1,4 +1,4 @@
-//! Every kind of refusal: where it points, what it says, what it suggests.
+//! Every kind of refusal: its place, its message, its advice.
 
 use super::*;
 use sluicenet_proto::rng::Rng;
@@ -22,7 +22,7 @@ fn with(from: &str, to: &str) -> String {
 
 #[test]
 fn a_tunnel_fits_the_physical_mtu() {
-    // A guest's packet and the tunnel's bytes around it are what the physical MTU bounds: 1446 + 54 = 1500.
+    // The physical MTU bounds a guest's packet with the tunnel's bytes around it: 1446 + 54 = 1500.
     let text = |keys: &str| {
         format!(
             "[scenario]\nparameters = \"crisan2014-ch3\"\n{keys}[topology]\nkind = \"single-switch\"\nhosts = 2\n\
@@ -365,7 +365,7 @@ fn tables() {
         \"topology.routing\" = [\"hash\", \"two-level\", \"random\"]\n[[table]]\ntitle = \"T\"\nfigure = \"bandwidth\"\n\
         rows = \"workload.0.pattern\"\ncolumns = \"topology.routing\"\nsource = [[1, 2.5, \"\"], [3, 4, 5]]\n";
     let t = &parse(TABLE).unwrap().scenario.tables[0];
-    // Of fewer values the source's are cut, in the order of what is left; of a new one it has none.
+    // With fewer values, the source's are cut, in the order of the remaining values; a new value has none.
     const PATTERNS: &str = "sweep.workload.0.pattern=[\"random\", \"stride(1)\"]";
     const ROUTINGS: &str = "sweep.\"topology.routing\"=[\"two-level\", \"d-mod-k\"]";
     let (n, x) = (None::<f64>, Some::<f64>);
@@ -537,7 +537,7 @@ fn no_key_is_read_and_ignored() {
     assert!(checked > 100, "{checked}");
 }
 
-/// Whatever is done to a valid scenario, the answer is a scenario or an error.
+/// Mutated scenarios give a scenario or an error, never a panic.
 #[test]
 fn mutated_scenarios_never_panic() {
     let mut rng = Rng::from_words(&[0x5eed]);

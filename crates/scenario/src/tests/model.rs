@@ -1,4 +1,4 @@
-//! What valid scenarios mean.
+//! Meaning of valid scenarios.
 
 use super::*;
 use sluicenet_proto::time::Duration;

@@ -20,15 +20,16 @@ pub struct Aimd {
     load: Vec<f64>,
     flows: Vec<Flow>,
     free: Vec<u32>,
-    /// The flows there are, in the order of the last tick.
+    /// The current flows, in the order of the last tick.
     order: Vec<u32>,
-    /// What a flow in congestion avoidance adds in a tick, and what one begins with: a segment a round trip.
+    /// Increase of a flow's rate per tick in congestion avoidance, and its initial rate: one segment per round trip.
     step: f64,
     rng: Rng,
 }
 
 impl Aimd {
-    /// Links with these capacities in bits per second; a tick is a round trip, in which a flow adds `step` bits per second.
+    /// Links with these capacities in bits per second. A tick is a round trip, in which a flow's rate grows by `step` bits
+    /// per second.
     pub fn new(capacities: impl IntoIterator<Item = f64>, step: f64, seed: u64) -> Aimd {
         let capacity: Vec<f64> = capacities.into_iter().collect();
         Aimd {
@@ -42,7 +43,7 @@ impl Aimd {
         }
     }
 
-    /// A flow over these links that can use `limit` bits per second at most; it begins with the next tick.
+    /// Adds a flow over these links with at most `limit` bits per second; it begins with the next tick.
     pub fn add(&mut self, path: &[Crossing], limit: f64) -> u32 {
         let state = Flow { path: path.into(), limit, rate: 0.0, in_slow_start: true, is_live: true };
         let flow = insert(&mut self.flows, &mut self.free, state);
@@ -50,15 +51,15 @@ impl Aimd {
         flow
     }
 
-    /// Takes a flow out.
+    /// Removes a flow.
     pub fn remove(&mut self, flow: u32) {
         self.add_to_load(flow, -1.0);
         let f = &mut self.flows[flow as usize];
         (f.is_live, f.rate) = (false, 0.0);
-        // Its number is another's when the next tick has forgotten it.
+        // The flow's number becomes free after the next tick.
     }
 
-    /// Sends a flow over other links, as fast as before where these have room.
+    /// Reroutes a flow over other links, at its old rate if these have room.
     pub fn reroute(&mut self, flow: u32, path: &[Crossing]) {
         self.add_to_load(flow, -1.0);
         self.flows[flow as usize].path = path.into();
@@ -68,12 +69,12 @@ impl Aimd {
         self.add_to_load(flow, 1.0);
     }
 
-    /// Changes what a link carries; 0 while it is down.
+    /// Changes a link's capacity; 0 while the link is down.
     pub fn set_capacity(&mut self, link: u32, capacity: f64) {
         self.capacity[link as usize] = capacity;
     }
 
-    /// What a link carries, bits per second.
+    /// The capacity of a link, bits per second.
     pub fn capacity(&self, link: u32) -> f64 {
         self.capacity[link as usize]
     }
@@ -83,12 +84,12 @@ impl Aimd {
         self.flows[flow as usize].rate
     }
 
-    /// What crosses a link, bits per second.
+    /// The load of a link, bits per second.
     pub fn load(&self, link: u32) -> f64 {
         self.load[link as usize]
     }
 
-    /// A round trip passes; `changed` is called with each flow whose rate is another than before.
+    /// Advances by a round trip; calls `changed` for each flow whose rate changed.
     pub fn tick(&mut self, mut changed: impl FnMut(u32, f64)) {
         let mut order = std::mem::take(&mut self.order);
         order.retain(|&flow| {
@@ -101,7 +102,7 @@ impl Aimd {
         for i in (1..order.len()).rev() {
             order.swap(i, self.rng.below(i as u64 + 1) as usize);
         }
-        // Sums of what was added and taken away would drift.
+        // Incremental sums would drift.
         self.load.fill(0.0);
         order.iter().for_each(|&flow| self.add_to_load(flow, 1.0));
         for &flow in &order {
@@ -115,7 +116,7 @@ impl Aimd {
                 let more = if f.in_slow_start && before > 0.0 { before } else { self.step };
                 (before + more.min(room.max(0.0))).min(f.limit)
             };
-            // A link that is down carries nothing; who comes back begins anew.
+            // A link that is down carries nothing; after its recovery, flows begin anew.
             let is_down = f.path.iter().any(|c| self.capacity[c.link as usize] <= 0.0);
             f.in_slow_start |= is_down;
             f.rate = if is_down { 0.0 } else { after };
@@ -128,7 +129,7 @@ impl Aimd {
         self.order = order;
     }
 
-    /// What the links of a flow have left for it.
+    /// The bandwidth that the links of a flow have left for it.
     fn room(&self, flow: u32) -> f64 {
         let left = |c: &Crossing| (self.capacity[c.link as usize] - self.load[c.link as usize]) / c.share;
         self.flows[flow as usize].path.iter().map(left).fold(f64::INFINITY, f64::min)

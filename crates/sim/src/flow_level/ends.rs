@@ -1,12 +1,12 @@
-//! When flows end at the rates they have: one foreseen end a flow, the next one first.
+//! The ends of flows at their current rates: one predicted end per flow, the next end first.
 
 use sluicenet_proto::time::Instant;
 
-/// Children of a position: four entries of 16 bytes, which are compared together, take as much as a cache line has.
+/// Children of a position in the heap: four entries of 16 bytes, compared together, fill a cache line.
 const FANOUT: usize = 4;
 const NOWHERE: u32 = u32::MAX;
 
-/// A heap whose entries are found by their flow, so that an end that is put off leaves nothing behind.
+/// A heap whose entries are found by their flow, so that a postponed end leaves nothing behind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ends {
     heap: Vec<(Instant, u32)>,
@@ -15,12 +15,12 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// The next end, and whose it is: at one instant in the order of their numbers.
+    /// The next end and its flow; at one instant, flows are ordered by number.
     pub fn first(&self) -> Option<(Instant, u32)> {
         self.heap.first().copied()
     }
 
-    /// A flow ends then, or never.
+    /// Sets a flow's end, or removes it.
     pub fn set(&mut self, flow: u32, at: Option<Instant>) {
         let wanted = flow as usize + 1;
         if self.positions.len() < wanted {

@@ -1,7 +1,7 @@
 //! Flows without packets: rates over links, from one change to the next.
 //!
-//! What the packet level knows of buffers, pauses, lost windows and timeouts is not here; a scenario that runs at both says what
-//! that makes. Rates are max-min fair, or those of a model of TCP (Al-Fares 2012, 4.3.5).
+//! This level has no buffers, pauses, lost windows or timeouts; a scenario that runs at both levels shows the effect. Rates
+//! are max-min fair, or follow a model of TCP (Al-Fares 2012, 4.3.5).
 
 mod aimd;
 mod ends;
@@ -15,12 +15,12 @@ use sluicenet_proto::time::{Duration, Instant};
 
 const PS_PER_S: u64 = 1_000_000_000_000;
 
-/// Who says how fast flows are.
+/// The model that sets the rates of flows.
 #[derive(Clone, Debug)]
 pub enum Rates {
-    /// Fair at every instant.
+    /// Max-min fair at every instant.
     MaxMin(MaxMin),
-    /// TCP's, a step each `tick`.
+    /// TCP's rates, updated every `tick`.
     Aimd {
         /// The rates.
         aimd: Aimd,
@@ -40,7 +40,7 @@ impl Rates {
 
 #[derive(Clone, Debug, Default)]
 struct Progress {
-    /// Bits still to be delivered at `since`; infinite where the flow has no end.
+    /// Bits still to be delivered at `since`; infinite for a flow without an end.
     left: f64,
     /// Bits delivered until `since`.
     done: f64,
@@ -57,14 +57,15 @@ impl Progress {
         self.left = (self.left - bits).max(0.0);
     }
 
-    /// When the flow ends at this rate.
+    /// When the flow ends at its current rate.
     fn end(&self) -> Option<Instant> {
         let ps = (self.left / self.rate * PS_PER_S as f64).ceil();
         (ps < u64::MAX as f64).then(|| Instant(self.since.0.saturating_add(ps as u64)))
     }
 }
 
-/// A network of links and the flows over it. Changes at one instant count together: rates are made anew when time goes on.
+/// A network of links and the flows over it. Changes at one instant take effect together: rates are recomputed when time
+/// advances.
 #[derive(Clone, Debug)]
 pub struct FlowLevel {
     rates: Rates,
@@ -77,7 +78,7 @@ pub struct FlowLevel {
 }
 
 impl FlowLevel {
-    /// No flows yet, at time 0.
+    /// A network without flows, at time 0.
     pub fn new(rates: Rates) -> FlowLevel {
         FlowLevel {
             rates,
@@ -90,23 +91,23 @@ impl FlowLevel {
         }
     }
 
-    /// The time it is.
+    /// The current time.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// Flows there are.
+    /// Number of current flows.
     pub fn len(&self) -> usize {
         self.live
     }
 
-    /// Whether there are none.
+    /// Whether there are no flows.
     pub fn is_empty(&self) -> bool {
         self.live == 0
     }
 
-    /// A flow begins: over these links, `bits` long (endless where absent), at `limit` bits per second at most. Its number is
-    /// free again when it has ended.
+    /// Starts a flow over these links: `bits` long (endless if absent), with at most `limit` bits per second. Its number is
+    /// reused after its end.
     pub fn start(&mut self, path: &[Crossing], bits: Option<u64>, limit: f64) -> u32 {
         let flow = match &mut self.rates {
             Rates::MaxMin(m) => m.add(path, limit),
@@ -134,7 +135,7 @@ impl FlowLevel {
         self.is_changed = true;
     }
 
-    /// Sends a flow over other links from now on.
+    /// Reroutes a flow over other links from now on.
     pub fn reroute(&mut self, flow: u32, path: &[Crossing]) {
         match &mut self.rates {
             Rates::MaxMin(m) => m.reroute(flow, path),
@@ -143,7 +144,7 @@ impl FlowLevel {
         self.is_changed = true;
     }
 
-    /// Changes what a link carries, in bits per second; 0 while it is down.
+    /// Changes a link's capacity, in bits per second; 0 while the link is down.
     pub fn set_capacity(&mut self, link: u32, capacity: f64) {
         match &mut self.rates {
             Rates::MaxMin(m) => m.set_capacity(link, capacity),
@@ -152,7 +153,7 @@ impl FlowLevel {
         self.is_changed = true;
     }
 
-    /// What a link carries, in bits per second.
+    /// The capacity of a link, in bits per second.
     pub fn capacity(&self, link: u32) -> f64 {
         match &self.rates {
             Rates::MaxMin(m) => m.capacity(link),
@@ -160,14 +161,14 @@ impl FlowLevel {
         }
     }
 
-    /// Bits that a flow has delivered until now; of one that ended, until its number is another's.
+    /// Bits that a flow has delivered so far; for an ended flow only until its number is reused.
     pub fn delivered_bits(&self, flow: u32) -> f64 {
         let f = &self.flows[flow as usize];
         let bits = f.rate * (self.now.0 - f.since.0) as f64 / PS_PER_S as f64;
         f.done + if f.is_live { bits.min(f.left) } else { 0.0 }
     }
 
-    /// When a flow ends next or rates change by themselves; after all time where neither is foreseen.
+    /// When the next flow ends or rates next change by themselves; [`Instant::MAX`] if neither is expected.
     pub fn poll_timeout(&mut self) -> Instant {
         self.renew();
         let ticks = matches!(self.rates, Rates::Aimd { .. }) && self.live > 0;
@@ -175,8 +176,8 @@ impl FlowLevel {
         self.ends.first().map_or(tick, |(at, _)| at.min(tick))
     }
 
-    /// Time goes on to `now`, which is not past [`FlowLevel::poll_timeout`]; `ended` is called with each flow that ends there,
-    /// in the order of their numbers.
+    /// Advances the time to `now`, which is not past [`FlowLevel::poll_timeout`]. Calls `ended` for each flow that ends, in
+    /// the order of their numbers.
     pub fn advance(&mut self, now: Instant, mut ended: impl FnMut(&FlowLevel, u32)) {
         self.renew();
         debug_assert!(now >= self.now);
@@ -184,7 +185,7 @@ impl FlowLevel {
         while let Some((_, flow)) = self.ends.first().filter(|&(at, _)| at <= now) {
             let f = &mut self.flows[flow as usize];
             f.settle(now);
-            // The end is rounded up to a picosecond, and doubles err: what is left is less than a bit.
+            // The end is rounded up to a picosecond, and doubles have rounding errors: less than a bit is left.
             f.done += std::mem::take(&mut f.left);
             self.remove(flow);
             ended(self, flow);
@@ -199,7 +200,7 @@ impl FlowLevel {
         }
     }
 
-    /// Rates after what changed at this instant.
+    /// Recomputes the rates after changes at this instant.
     fn renew(&mut self) {
         if !std::mem::take(&mut self.is_changed) {
             return;
@@ -208,7 +209,7 @@ impl FlowLevel {
         let (flows, ends) = (&mut self.flows, &mut self.ends);
         match &mut self.rates {
             Rates::MaxMin(m) => m.settle(|flow, rate| change(&mut flows[flow as usize], flow, rate, now, ends)),
-            // A flow that was sent another way may have been slowed down; all else waits for the tick.
+            // A rerouted flow may be slower now; all other rates change only with a tick.
             Rates::Aimd { .. } => {
                 for flow in 0..flows.len() as u32 {
                     let rate = self.rates.rate(flow);
@@ -242,7 +243,7 @@ mod tests {
         Instant((s * PS_PER_S as f64) as u64)
     }
 
-    /// Runs to the end; each flow with when it ended, in seconds.
+    /// Runs to the end; returns each flow with its end in seconds.
     fn ends(world: &mut FlowLevel) -> Vec<(u32, f64)> {
         let mut seen = Vec::new();
         while !world.is_empty() {
@@ -278,7 +279,7 @@ mod tests {
         w.advance(seconds(1.0), |_, _| ());
         assert_eq!((w.delivered_bits(waits), w.delivered_bits(around)), (0.25e9, 0.4e9));
         w.set_capacity(1, 1e9);
-        // Both have half of link 0 until one ends: 0.6 and 0.75 Gb are left.
+        // Both flows have half of link 0 until one ends: 0.6 and 0.75 Gb are left.
         assert_eq!(ends(&mut w), [(around, 2.2), (waits, 2.35)]);
     }
 

@@ -9,12 +9,13 @@ use sluicenet_wire::ipv4::{self, Ecn, Protocol};
 use sluicenet_wire::{pfc, tcp, tcplight, udp, vlan, vxlan, zbridge, zcredit};
 use std::net::Ipv4Addr;
 
-/// Hops a packet may take; no switch here counts them down.
+/// Hop limit of a packet; no switch here decrements it.
 const TTL: u8 = 64;
-/// Bits of the address of a VM's interface that tell it from its server's.
+/// Bit that distinguishes the address of a VM's interface from its server's.
 const VM_MAC: u32 = 1 << 31;
 
-/// Address of a VM: 10.0.0.0/8, the server in the middle, VMs from 1; that of its tunnel endpoint for its hypervisor.
+/// Address of a VM: 10.0.0.0/8, with the server in the middle and VMs from 1. A hypervisor has the address of its tunnel
+/// endpoint.
 fn guest_ip(a: Address) -> Ipv4Addr {
     let h = a.host();
     if a.vm() == HYPERVISOR {
@@ -86,7 +87,7 @@ fn inner_ip(packet: &Packet) -> Vec<u8> {
     ip_packet(source, destination, Protocol::TCP, ecn, &bytes)
 }
 
-/// The bytes of a packet in `framing`, without the frame check sequence; `sender` is the box a pause frame comes from.
+/// The bytes of a packet in `framing`, without the frame check sequence; `sender` is the box that sends a pause frame.
 pub fn bytes(packet: &Packet, framing: Framing, sender: u32) -> Vec<u8> {
     if let Some(pause) = packet.as_pause() {
         let source = MacAddress::local(sender);
@@ -115,11 +116,11 @@ fn padded(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// A frame as zBridge carries it, if it does.
+/// A frame in zBridge's encapsulation, if zBridge carries it.
 fn carried(packet: &Packet, frame: Vec<u8>) -> Vec<u8> {
     let Some(header) = packet.bridged() else { return frame };
     let [source, destination] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
-    // Its type and what is behind it; the addresses stand in front once.
+    // The type and payload of the frame; the addresses stand in front only once.
     let carried = &frame[ethernet::HEADER_LEN - 2..];
     let mut bytes = vec![0; ethernet::HEADER_LEN + zbridge::OVERHEAD];
     bytes.extend_from_slice(carried);
@@ -127,7 +128,7 @@ fn carried(packet: &Packet, frame: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// A frame of zBridge that carries no other.
+/// A frame of zBridge that carries no other frame.
 fn bridge(packet: &Packet) -> Vec<u8> {
     let [source, destination] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
     let repr = zbridge::Repr { destination, source, header: packet.bridge_header() };
@@ -216,7 +217,7 @@ mod tests {
             let mut carried = p;
             carried.bridge(&header);
             let real = bytes(&carried, Framing::ETHERNET, 0);
-            // A frame of the shortest length was padded before it was carried, and of its SACK blocks one is left to show.
+            // A frame of the shortest length was padded before it was carried, and only one of its SACK blocks is left.
             let blocks = if p.kind() == Kind::Tcp { p.segment().sack.as_slice().len() } else { 0 };
             let short = 6 + 8 * blocks.saturating_sub(1);
             assert!(carried.len() as usize - real.len() - ethernet::FCS_LEN <= short, "{} {p:?}", real.len());

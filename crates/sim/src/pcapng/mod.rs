@@ -1,8 +1,8 @@
-//! Captures of ports in the pcapng format, for Wireshark and everything else that reads it.
+//! Captures of ports in the pcapng format, for Wireshark and other readers of this format.
 //!
-//! The format is that of the Internet-Draft "PCAP Next Generation (pcapng) Capture File Format"
-//! (draft-ietf-opsawg-pcapng). Times of simulated ports are virtual: zero is the start of the run, and nothing of the wall
-//! clock gets into the file, so that the same run writes the same bytes. Those of real ports count from an `epoch_s`.
+//! The format is that of the Internet-Draft "PCAP Next Generation (pcapng) Capture File Format" (draft-ietf-opsawg-pcapng).
+//! Times of simulated ports are virtual and start at zero. No wall-clock time gets into the file, so the same run writes
+//! the same bytes. Times of real ports count from an `epoch_s`.
 
 use std::io::{self, Write};
 
@@ -18,15 +18,15 @@ const INTERFACE_DESCRIPTION: u32 = 0x0000_0001;
 const INTERFACE_STATISTICS: u32 = 0x0000_0005;
 /// Enhanced Packet Block.
 const ENHANCED_PACKET: u32 = 0x0000_0006;
-/// Tells a reader the byte order; this writer always takes the little-endian one.
+/// Shows a reader the byte order; this writer always uses the little-endian one.
 const BYTE_ORDER_MAGIC: u32 = 0x1A2B_3C4D;
-/// Time resolution as a negative power of ten: nanoseconds, the finest that every reader takes. Wireshark 4.0 multiplies
-/// the fraction of a second by 10^9 in 64 bits: of picoseconds it shows wrong times from 18.447 ms on.
+/// Time resolution as a negative power of ten: nanoseconds, the finest resolution that every reader supports. Wireshark 4.0
+/// multiplies the fraction of a second by 10^9 in 64 bits: with picoseconds it shows wrong times from 18.447 ms on.
 const TSRESOL_NS: u8 = 9;
-/// Picoseconds, the unit of the simulator, of a nanosecond.
+/// Picoseconds, the simulator's unit, in a nanosecond.
 const PS_PER_NS: u64 = 1_000;
 
-/// Option codes, of every block and then of each.
+/// Option codes: first those of every block, then those of each kind of block.
 mod option {
     pub const END: u16 = 0;
     pub const COMMENT: u16 = 1;
@@ -40,7 +40,7 @@ mod option {
     pub const EPB_FLAGS: u16 = 2;
 }
 
-/// What the first bytes of an interface's packets are.
+/// The format of an interface's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum LinkType {
@@ -53,15 +53,15 @@ pub enum LinkType {
 /// A port whose packets are captured.
 #[derive(Clone, Copy, Debug)]
 pub struct Interface<'a> {
-    /// Its name, as "switch 12 port 3".
+    /// The port's name, such as "switch 12 port 3".
     pub name: &'a str,
-    /// What its packets begin with.
+    /// The format of the port's packets.
     pub link: LinkType,
-    /// Its speed in bits per second; 0 where that means nothing.
+    /// The port's speed in bits per second; 0 if it has none.
     pub speed_bps: u64,
-    /// Bytes kept of a packet; 0 for all of them.
+    /// Captured bytes per packet; 0 for all of them.
     pub snaplen: u32,
-    /// When the times of its packets start, in seconds since 1970.
+    /// The origin of the packets' times, in seconds since 1970.
     pub epoch_s: u64,
 }
 
@@ -76,41 +76,42 @@ impl<'a> Interface<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceId(u32);
 
-/// Which way a packet went, seen from the port.
+/// The direction of a packet, as seen from the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Direction {
-    /// It came in.
+    /// The port received the packet.
     Inbound = 0b01,
-    /// It went out.
+    /// The port sent the packet.
     Outbound = 0b10,
 }
 
-/// A packet as it passed a port.
+/// A packet at a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// Where.
+    /// The port.
     pub interface: InterfaceId,
-    /// When its first bit passed, in picoseconds since the start of the run; the file has whole nanoseconds, rounded down.
+    /// Time of the packet's first bit, in picoseconds since the start of the run; the file has whole nanoseconds, rounded
+    /// down.
     pub time_ps: u64,
-    /// Which way.
+    /// The packet's direction.
     pub direction: Direction,
-    /// Its bytes, or the first of them.
+    /// All bytes of the packet, or the first of them.
     pub bytes: &'a [u8],
-    /// How many bytes it has on the wire, at least those of `bytes`.
+    /// Length of the packet on the wire, at least that of `bytes`.
     pub original_len: u32,
-    /// A remark for the reader, as "dropped: switch_buffer"; cut after 65,535 bytes.
+    /// A remark for the reader, such as "dropped: switch_buffer"; cut after 65,535 bytes.
     pub comment: Option<&'a str>,
 }
 
 /// Writes a capture: one section, any number of interfaces, packets in between.
 ///
-/// Every block is handed to `W` whole, in one call; give a `BufWriter` when that is a file.
+/// Every block is written to `W` in one call; use a `BufWriter` for a file.
 #[derive(Debug)]
 pub struct PcapngWriter<W: Write> {
     out: W,
     interfaces: u32,
-    /// The block in the making, kept for its memory.
+    /// The block under construction, kept for its memory.
     block: Vec<u8>,
 }
 
@@ -120,7 +121,7 @@ impl<W: Write> PcapngWriter<W> {
         let mut writer = PcapngWriter { out, interfaces: 0, block: Vec::new() };
         writer.begin(SECTION_HEADER);
         writer.put(&BYTE_ORDER_MAGIC.to_le_bytes());
-        // Version 1.0, and a section whose length is not known beforehand.
+        // Version 1.0, and a section of unknown length.
         writer.put(&1u16.to_le_bytes());
         writer.put(&0u16.to_le_bytes());
         writer.put(&u64::MAX.to_le_bytes());
@@ -130,11 +131,11 @@ impl<W: Write> PcapngWriter<W> {
         Ok(writer)
     }
 
-    /// Declares a port; its packets come later.
+    /// Declares a port; its packets follow later.
     pub fn interface(&mut self, interface: &Interface<'_>) -> io::Result<InterfaceId> {
         self.begin(INTERFACE_DESCRIPTION);
         self.put(&(interface.link as u16).to_le_bytes());
-        // Reserved, and the snapshot length, of which 0 is "no limit".
+        // Reserved, and the snapshot length, where 0 means "no limit".
         self.put(&[0; 2]);
         self.put(&interface.snaplen.to_le_bytes());
         self.option(option::IF_NAME, up_to_u16(interface.name));
@@ -151,7 +152,7 @@ impl<W: Write> PcapngWriter<W> {
         Ok(InterfaceId(self.interfaces - 1))
     }
 
-    /// Writes a packet. Packets of one interface need not come in order of time.
+    /// Writes a packet. Packets of one interface may come in any order of time.
     pub fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         assert!(packet.interface.0 < self.interfaces, "an interface of this file");
         assert!(packet.bytes.len() <= packet.original_len as usize, "no more bytes captured than there were");
@@ -172,7 +173,7 @@ impl<W: Write> PcapngWriter<W> {
         self.end()
     }
 
-    /// Says how many packets passed an interface until `time_ps`, and how many of them are missing in the file.
+    /// Writes how many packets passed an interface until `time_ps`, and how many of them are missing in the file.
     pub fn statistics(&mut self, interface: InterfaceId, time_ps: u64, passed: u64, lost: u64) -> io::Result<()> {
         assert!(interface.0 < self.interfaces, "an interface of this file");
         let time_ns = time_ps / PS_PER_NS;
@@ -191,7 +192,7 @@ impl<W: Write> PcapngWriter<W> {
         self.out.flush()
     }
 
-    /// Flushes, and returns what was written to.
+    /// Flushes, and returns the underlying writer.
     pub fn into_inner(mut self) -> io::Result<W> {
         self.out.flush()?;
         Ok(self.out)
@@ -200,7 +201,7 @@ impl<W: Write> PcapngWriter<W> {
     fn begin(&mut self, block_type: u32) {
         self.block.clear();
         self.put(&block_type.to_le_bytes());
-        // The length, known in the end.
+        // The length, filled in at the end.
         self.put(&[0; 4]);
     }
 
@@ -228,7 +229,7 @@ impl<W: Write> PcapngWriter<W> {
     }
 }
 
-/// The longest beginning of `text` that an option can hold.
+/// The longest prefix of `text` that an option can hold.
 fn up_to_u16(text: &str) -> &[u8] {
     let mut end = text.len().min(u16::MAX as usize);
     while !text.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! What this project writes, read by somebody else: frames of `wire` through Wireshark's dissectors.
+//! Output of this project in an independent reader: frames of `wire` in Wireshark's dissectors.
 
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
@@ -86,7 +86,7 @@ fn data() -> Segment {
     segment
 }
 
-/// What tshark says of every packet of `capture`: the values of `fields`, with `|` between them.
+/// The values of `fields` that tshark prints for every packet of `capture`, with `|` between them.
 fn tshark(capture: &[u8], fields: &[&str]) -> Option<Vec<String>> {
     let mut command = Command::new("tshark");
     command.args(["-n", "-r", "-", "-T", "fields", "-E", "separator=|", "-E", "occurrence=a"]);
@@ -168,8 +168,8 @@ fn wireshark_reads_every_kind_of_frame() {
         "frame.comment",
     ];
     let Some(lines) = tshark(&capture, &fields) else { return };
-    // Status 1 is "good", 2 "unverified", 3 "not present"; the overlay has two of each header. The packet of host 3 is to
-    // Wireshark a retransmission of the second, whose data it does not show again.
+    // Status 1 is "good", 2 "unverified", 3 "not present"; the overlay has two of each header. To Wireshark, the packet of
+    // host 3 is a retransmission of the second packet, whose data it does not show again.
     let expected = [
         "1.000000007|switch 12 port 3|eth:ethertype:vlan:ethertype:ip:tcp|78|78|1|1||",
         "2.000000014|switch 12 port 3|eth:ethertype:ip:tcp:data|1087|1087|1|1||",
@@ -202,7 +202,7 @@ fn wireshark_reads_every_kind_of_frame() {
         "_ws.malformed",
     ];
     let lines = tshark(&capture, &fields).unwrap();
-    // Versions differ in whether they put a colon between bytes.
+    // Versions differ in the colons between bytes.
     assert_eq!(lines[0].replace(':', ""), "3|1460|7|0402|7||||||");
     assert_eq!(lines[1], "||||8|100,300|||||");
     assert_eq!(lines[2], "||||||703710||||");
@@ -248,7 +248,7 @@ fn at_times(times_ps: &[u64]) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// Around the 18.447 ms at which Wireshark 4.0 goes wrong with picoseconds, in the first second and in a later one.
+/// Around the 18.447 ms at which Wireshark 4.0 shows wrong picoseconds, in the first second and in a later one.
 const TIMES_PS: [u64; 5] = [999, 18_446_000_001, 18_448_000_999, 999_999_999_999, 3_020_500_001_234];
 
 #[test]

@@ -11,10 +11,10 @@ use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4};
 use std::time::Instant;
 
-/// Pieces of a program's memory that go into one frame; what is scattered over more goes into more frames.
+/// Pieces of a program's memory that go into one frame; further pieces go into more frames.
 pub(super) const PARTS_MAX: usize = 16;
 
-/// Who a stream goes to, and the port here.
+/// The peer of a stream, and the port here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub mac: MacAddress,
@@ -27,7 +27,7 @@ pub(crate) struct Conn {
     pub key: Key,
     /// Whether the neighbour's address is known, and it can be sent to.
     pub resolved: bool,
-    /// Whether it was ever open.
+    /// Whether the stream was ever open.
     pub opened: bool,
     pub received: VecDeque<u8>,
     pub waiting: Waiting,
@@ -36,20 +36,20 @@ pub(crate) struct Conn {
     pub held: bool,
     pub shut_read: bool,
     pub shut_write: bool,
-    /// Why it is gone, for whoever asks first.
+    /// The error that ended the stream, for the first call that asks.
     pub error: Option<Errno>,
     pub starved: bool,
     pub room: u32,
-    /// Under which number it has something to say that may not be said now.
+    /// The destination number under which it waits to send a pending segment.
     pub pending: Option<u16>,
-    /// When it was begun, or closed by its program.
+    /// When the stream was begun, or closed by its program.
     pub since: Instant,
-    /// When something of it came, and when its other end was last asked whether it still has it.
+    /// The time of the stream's last segment, and that of the last question whether the other end still has the stream.
     pub heard: Instant,
     pub probed: Instant,
     /// The port of the listener that it waits at to be accepted.
     pub waits_at: Option<u16>,
-    /// What it has of the memory that streams share.
+    /// The stream's part of the shared memory.
     pub counted: u64,
 }
 
@@ -76,7 +76,7 @@ impl Conn {
         }
     }
 
-    /// Who found no buffer may try again.
+    /// A sender that found no buffer may try again.
     pub fn retry(&mut self) {
         self.starved = false;
         self.room = self.room.wrapping_add(1);
@@ -87,10 +87,10 @@ impl Conn {
     }
 }
 
-/// 32 bits that nobody can guess.
+/// 32 random bits that cannot be guessed.
 fn random() -> u32 {
     let mut bytes = [0; 4];
-    // It gives so few at once, once the system has started.
+    // The call returns so few bytes at once, once the system has started.
     let _ = getrandom(&mut bytes, GetRandomFlags::empty());
     u32::from_ne_bytes(bytes)
 }
@@ -127,7 +127,7 @@ impl Core {
         self.conns.get_mut(id).expect("held by its handle")
     }
 
-    /// Opens a stream; whether that succeeds shows when it is [ready](Core::ready).
+    /// Opens a stream; its success shows when it is [ready](Core::ready).
     pub fn connect(&mut self, peer: SocketAddrV4, local: Option<u16>) -> io::Result<usize> {
         self.check()?;
         if !self.config.reaches(*peer.ip()) || peer.ip().is_broadcast() || peer.ip().is_multicast() {
@@ -164,7 +164,7 @@ impl Core {
         Ok(id)
     }
 
-    /// A port that nobody asked for in particular.
+    /// A free port, for a socket without a port of its own.
     pub(super) fn free_port(&self, is_free: impl Fn(&Core, u16) -> bool) -> io::Result<u16> {
         let count = u32::from(EPHEMERAL.end() - EPHEMERAL.start()) + 1;
         let first = random() % count;
@@ -195,7 +195,7 @@ impl Core {
         self.transmit(id);
     }
 
-    /// Sends what a stream has to say, apart from data.
+    /// Sends a stream's control messages, without data.
     pub(super) fn transmit(&mut self, id: usize) {
         while let Some(conn) = self.conns.get(id).filter(|c| c.resolved && c.machine.wants_transmit()) {
             let key = conn.key;
@@ -211,7 +211,7 @@ impl Core {
         self.free_if_over(id);
     }
 
-    /// Sends bytes of a program, as many as there is room and are buffers for; `None` when that is none.
+    /// Sends bytes of a program, as many as the window and the free buffers take; `None` when there is no room.
     pub fn send(&mut self, id: usize, slices: &[IoSlice<'_>]) -> Option<io::Result<usize>> {
         if let Some(done) = self.cannot_send(id) {
             return done;
@@ -220,7 +220,7 @@ impl Core {
         let (mut sent, mut at, mut within) = (0, 0, 0);
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
         if total > 0 && self.conn(id).machine.wants_transmit() {
-            // What had no buffer yet goes first: the answer to a SYN carries no data.
+            // A segment that found no buffer goes first: the answer to a SYN carries no data.
             self.transmit(id);
             if self.conn(id).machine.wants_transmit() {
                 self.starve(Socket::Stream(id), self.conn(id).key.mac);
@@ -284,7 +284,7 @@ impl Core {
         conn.is_opening().then_some(None)
     }
 
-    /// Reads into a program's memory; `None` when there is nothing yet. With `peek` what was read stays.
+    /// Reads into a program's memory; `None` when there is nothing yet. With `peek`, the bytes stay to be read.
     pub fn receive(&mut self, id: usize, into: &mut [io::IoSliceMut<'_>], peek: bool) -> Option<io::Result<usize>> {
         let wanted: usize = into.iter().map(|slice| slice.len()).sum();
         let conn = self.conn_mut(id);
@@ -356,14 +356,14 @@ impl Core {
         self.touch(Socket::Stream(id));
     }
 
-    /// Why a stream is gone, if nobody was told yet.
+    /// The error that ended a stream, if it was not yet reported.
     pub fn take_error(&mut self, id: usize) -> Option<Errno> {
         let error = self.conn_mut(id).error.take();
         self.touch(Socket::Stream(id));
         error
     }
 
-    /// The host ends: what its programs sent goes, and then nobody is there any more.
+    /// The host ends: bytes that its programs sent are delivered, and then all streams are closed.
     pub fn end_streams(&mut self) {
         for id in self.conns.ids() {
             // As the kernel does when a process ends: with bytes unread a stream is reset, else it has its end.
@@ -381,7 +381,8 @@ impl Core {
         }
     }
 
-    /// The program has done with a stream. What it sent goes; what it did not read makes the other end's sending fail.
+    /// The program has done with a stream. Bytes that it sent are still delivered; bytes that it did not read make the other
+    /// end's sending fail.
     pub fn close(&mut self, id: usize, at_once: bool) {
         self.now = Instant::now();
         let now = self.now;
@@ -401,12 +402,12 @@ impl Core {
         self.rouse();
     }
 
-    /// A stream is gone without its other end's doing; nothing is said to that.
+    /// A stream is gone without its other end's doing; the other end is not told.
     pub(super) fn lose(&mut self, id: usize, why: Errno) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         if !conn.is_gone() {
             conn.machine.abort();
-            // What that has to say is not said.
+            // The abort's own segments are not sent.
             while conn.machine.poll_transmit(1).is_some() {}
             conn.error = Some(why);
         }
@@ -416,7 +417,7 @@ impl Core {
         self.free_if_over(id);
     }
 
-    /// Forgets a stream that is over and that nobody holds.
+    /// Forgets a stream that has ended and that no program holds.
     pub(super) fn free_if_over(&mut self, id: usize) {
         let over =
             |conn: &Conn| !conn.held && conn.waits_at.is_none() && conn.is_gone() && !conn.machine.wants_transmit();

@@ -1,4 +1,4 @@
-//! Datagrams that are not lost: what a socket has no room for waits (`full.rs`), and in time who sends it.
+//! Datagrams that are not lost: those that a socket has no room for wait (`full.rs`), and in time their senders wait, too.
 
 use super::full::Fullness;
 use super::receive::Taken;
@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// What a datagram counts in its socket's buffer besides its bytes.
+/// The bytes that a datagram takes in its socket's buffer besides its payload.
 const OVERHEAD: usize = 64;
 
-/// A datagram with who sent it.
+/// A datagram with its sender.
 type Received = (SocketAddrV4, Box<[u8]>);
 
 pub(crate) struct Datagram {
@@ -44,18 +44,18 @@ impl Datagram {
         }
     }
 
-    /// Who found no buffer, or had to wait for a socket or a neighbour, may try again.
+    /// A sender that found no buffer, or had to wait for a socket or a neighbour, may try again.
     pub fn retry(&mut self) {
         self.starved = false;
         self.room = self.room.wrapping_add(1);
     }
 
-    /// Whether a datagram of so many bytes fits into a buffer of `buffer`, or is the only one.
+    /// Whether a datagram of `len` bytes fits into a buffer of `buffer`, or is the only one.
     pub(super) fn has_room(&self, len: usize, buffer: usize) -> bool {
         self.queue.is_empty() || self.bytes + len + OVERHEAD <= buffer
     }
 
-    /// What its buffer holds.
+    /// The fill level of its buffer, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -66,13 +66,13 @@ impl Datagram {
         self.queue.push_back((from, payload.into()));
     }
 
-    /// The length of what is read next.
+    /// The length of the next datagram.
     pub fn next_len(&self) -> Option<usize> {
         self.queue.front().map(|(_, payload)| payload.len())
     }
 }
 
-/// Who a frame's datagram is from, for which port it is, and what it says.
+/// The sender, the destination port and the payload of a frame's datagram.
 pub(super) fn parse(frame: &[u8]) -> Option<(SocketAddrV4, u16, &[u8])> {
     let (_, packet) = ethernet::Repr::parse(frame).ok()?;
     let (ip, bytes) = ipv4::Repr::parse(packet).ok()?;
@@ -86,8 +86,8 @@ fn parse_packet<'a>(ip: &ipv4::Repr, bytes: &'a [u8]) -> Option<(SocketAddrV4, u
 }
 
 impl Core {
-    /// Takes a port for datagrams, or one that is free with 0; returns the socket. Sockets that are connected leave their port to
-    /// another one, for those who are not (as servers do that have a socket for each client).
+    /// Takes a port for datagrams, or a free one for 0; returns the socket. Connected sockets leave their port to another
+    /// socket, which then gets the datagrams of all other senders (as in servers that have a socket for each client).
     pub fn bind(&mut self, port: u16) -> io::Result<usize> {
         self.check_for_good()?;
         let port = match port {
@@ -124,14 +124,14 @@ impl Core {
         ids.filter_map(|&id| Some((id, self.datagrams.get(id)?)))
     }
 
-    /// The socket for datagrams from there to a port: the one that is connected to it, or else one that is to nobody.
+    /// The socket for datagrams from an address to a port: the one connected to the address, or else an unconnected one.
     fn datagram_for(&self, from: SocketAddrV4, port: u16) -> Option<usize> {
         let readers = || self.datagrams_at(port).filter(|(_, datagram)| !datagram.shut_read);
         let connected = readers().find(|(_, datagram)| datagram.peer == Some(from));
         connected.or_else(|| readers().find(|(_, datagram)| datagram.peer.is_none())).map(|(id, _)| id)
     }
 
-    /// The program has done with a socket; what it did not read is gone with it.
+    /// Closes a socket; its unread datagrams are gone.
     pub fn unbind(&mut self, id: usize) {
         if let Some(datagram) = self.datagrams.remove(id) {
             if let Some(ids) = self.datagram_ports.get_mut(&datagram.port) {
@@ -222,7 +222,7 @@ impl Core {
         Some(Ok((len, from)))
     }
 
-    /// Who sends has to wait for a socket of this host, or for a neighbour's address.
+    /// The sender has to wait for a socket of this host, or for a neighbour's address.
     fn park(&mut self, id: usize) {
         if !std::mem::replace(&mut self.datagram_mut(id).starved, true) {
             self.parked.push(id);
@@ -230,7 +230,7 @@ impl Core {
         }
     }
 
-    /// Whoever was parked may try again.
+    /// Parked senders may try again.
     pub(super) fn unpark(&mut self) {
         for id in std::mem::take(&mut self.parked) {
             if let Some(datagram) = self.datagrams.get_mut(id) {

@@ -1,12 +1,12 @@
 //! The port's buffers, divided among the destinations of its frames.
 //!
-//! Frames that a destination does not accept keep their buffers. So the frames for one destination get at most their
-//! [fair share](limit), and buffers are left for the others. The switch sets waiting frames aside by the same rule; it therefore
-//! takes every frame within the rule, and none blocks the frames behind it. Control segments obey the rule too, and wait if they
-//! have to.
+//! Frames that a destination does not accept keep their buffers. So the frames for one destination get at most their [fair
+//! share](limit), and buffers are left for the others. The switch sets waiting frames aside by the same rule; it therefore
+//! takes every frame within the rule, and none blocks the frames behind it. Control segments obey the rule too, and wait if
+//! they have to.
 //!
-//! Sockets that send to the same destination divide its buffers: each may use at most twice the buffers that are still free for the
-//! destination. A socket that has sent as many frames in a row as there are buffers is exempt.
+//! Sockets that send to the same destination divide its buffers: each may use at most twice the buffers that are still free
+//! for the destination. A socket that has sent as many frames in a row as there are buffers is exempt.
 
 use super::conn::Conn;
 use super::datagram::Datagram;
@@ -31,7 +31,8 @@ pub(super) struct Destinations {
     numbers: HashMap<MacAddress, u16>,
     free: Vec<u16>,
     last: Option<(MacAddress, u16)>,
-    /// For each destination, the account of the socket that sent to it last, and the frames since another socket sent or tried to.
+    /// For each destination, the account of the socket that sent to it last, and the frames since another socket sent or
+    /// tried to.
     runs: HashMap<u16, (u16, u32)>,
     /// Sockets that had no buffer for a frame, by its destination.
     starved: BTreeMap<u16, Starved>,
@@ -171,7 +172,7 @@ impl Core {
         self.room_for(destination, 0).is_ok_and(|room| room > 0)
     }
 
-    /// A stream sends a segment as soon as there is a buffer for it.
+    /// Has a stream send a segment as soon as there is a buffer.
     pub(super) fn owe(&mut self, id: usize, mac: MacAddress) {
         let destination = self.destination(mac);
         let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.pending.is_none()) else { return };
@@ -180,7 +181,7 @@ impl Core {
         self.rouse();
     }
 
-    /// Sends a refusal as soon as there is a buffer for it; drops it if too many wait.
+    /// Sends a refusal as soon as there is a buffer; drops it if too many wait.
     pub(super) fn owe_refusal(&mut self, key: Key, refusal: Segment) {
         let destination = self.destination(key.mac);
         if self.destinations.refusals < REFUSALS_MAX {
@@ -236,7 +237,7 @@ impl Core {
     /// How many more buffers the frames for a destination may use now, if `left` stay free.
     fn room_for(&mut self, destination: u16, left: u32) -> Result<u32, BrokenPort> {
         let buffers = self.client.half();
-        // With so many free there is room, and the returned buffers need not be counted.
+        // With this many free buffers there is room, and the returned ones need not be counted.
         let enough = (self.client.outstanding(0, destination) + 1 + buffers / 4).max(left + 1);
         let free = self.client.sendable(enough)?;
         Ok(limit(buffers, free).saturating_sub(self.client.outstanding(0, destination)).min(free.saturating_sub(left)))
@@ -255,7 +256,7 @@ impl Core {
         *run = if run.0 == account(socket) { (run.0, run.1.saturating_add(1)) } else { (account(socket), 0) };
     }
 
-    /// A socket has no buffer for a frame, and is told when there are some.
+    /// Notes that a socket has no buffer for a frame; it is told when there are some.
     pub(super) fn starve(&mut self, socket: Socket, mac: MacAddress) {
         let starved = match socket {
             Socket::Stream(id) => self.conns.get_mut(id).map(|conn| &mut conn.starved),
@@ -280,8 +281,9 @@ impl Core {
         }
     }
 
-    /// Tells sockets that wait for buffers. To tell them once for many frames, it waits until an eighth of all buffers is free for the
-    /// destination, or half of those that its frames had; and for a socket, until a quarter of its own have come back.
+    /// Tells sockets that wait for buffers. To tell them once for many frames, it waits until an eighth of all buffers is
+    /// free for the destination, or half of those that its frames had; and for a socket, until a quarter of its own have come
+    /// back.
     pub(super) fn tell_starved(&mut self) {
         if self.destinations.starved.is_empty() || self.client.sendable(u32::MAX).is_err() {
             return;

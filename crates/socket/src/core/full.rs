@@ -1,5 +1,5 @@
-//! Datagram sockets that are full, or soon will be: what has come for them waits in the port's memory, and the switch leaves what
-//! follows with who sends it. So a slow program is in nobody's way but its senders'.
+//! Datagram sockets that are full, or soon will be. Their datagrams wait in the port's memory, and the switch leaves later
+//! ones with their senders. So a slow program holds up only its own senders.
 
 use super::Core;
 use super::datagram::{Datagram, parse};
@@ -8,7 +8,7 @@ use sluicenet_dataplane::port::Descriptor;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// The part of the buffers to receive with that waiting datagrams leave: one in so many.
+/// Waiting datagrams leave one in this number of receive buffers free.
 const KEPT: u32 = 8;
 
 /// How full a socket is.
@@ -17,7 +17,7 @@ pub(super) struct Fullness {
     state: State,
     /// Frames in the port's memory that it has no room for, in order.
     aside: VecDeque<Descriptor>,
-    /// What it has no room for is lost, until its program reads.
+    /// Datagrams that it has no room for are lost, until its program reads.
     pub stalled: bool,
 }
 
@@ -25,22 +25,22 @@ pub(super) struct Fullness {
 enum State {
     #[default]
     Free,
-    /// The switch leaves what comes with who sends it; since then, its program has read nothing.
+    /// The switch leaves new datagrams with their senders; since then, the program has read nothing.
     Pressed(Instant),
-    /// It has read nothing for too long: nobody is held back for it.
+    /// The program has read nothing for too long: no sender waits for the socket.
     Overdue,
 }
 
 impl Datagram {
-    /// Whether a datagram of so many bytes may be put into a buffer of `buffer` now: none goes before those that wait.
+    /// Whether a datagram of `len` bytes may be put into a buffer of `buffer` now: none overtakes the waiting ones.
     pub(super) fn takes(&self, len: usize, buffer: usize) -> bool {
         self.fullness.aside.is_empty() && self.has_room(len, buffer)
     }
 }
 
 impl Core {
-    /// A socket has taken a datagram: beyond half of its buffer the next ones are left with who sends them. What is on its way
-    /// meanwhile has the other half.
+    /// A socket has taken a datagram: beyond half of its buffer, the next datagrams are left with their senders. Those on
+    /// their way have the other half.
     pub(super) fn look_how_full(&mut self, id: usize) {
         let half = self.config.datagram_buffer as usize / 2;
         if self.datagrams.get(id).is_some_and(|d| d.bytes() > half && d.fullness.state == State::Free) {
@@ -59,7 +59,7 @@ impl Core {
         }
     }
 
-    /// Nobody is held back any more for a socket.
+    /// Lets the senders of a socket go on.
     fn relieve(&mut self, id: usize, state: State) {
         if let Some(datagram) = self.datagrams.get_mut(id) {
             datagram.fullness.state = state;
@@ -75,7 +75,7 @@ impl Core {
         self.client.set_full(&ports);
     }
 
-    /// Takes in a frame that is in the port's memory; whether what comes behind it may be, too.
+    /// Takes in a frame in the port's memory; returns whether the next frame may be taken in, too.
     pub(super) fn take_in(&mut self, frame: Descriptor, bytes: &[u8]) -> bool {
         match self.take(bytes) {
             Taken::Done => self.done_with(frame),
@@ -89,8 +89,8 @@ impl Core {
         true
     }
 
-    /// Whether a socket may have one more frame where it is: as many as are left for others, so that the first one has no more than
-    /// half of the buffers.
+    /// Whether a socket may have one more frame where it is: as many as are left for others, so that the first one has no
+    /// more than half of the buffers.
     fn may_set_aside(&self, id: usize) -> bool {
         let left = self.client.half().saturating_sub(self.aside);
         let own = self.datagrams.get(id).map_or(0, |datagram| datagram.fullness.aside.len() as u32);
@@ -123,13 +123,13 @@ impl Core {
         answer
     }
 
-    /// Tries again the frame that there was no place for; whether none is held any more.
+    /// Tries the held frame again; returns whether none is held any more.
     pub(super) fn retry_held(&mut self) -> bool {
         let Some((frame, _)) = self.held.take() else { return true };
         self.with_copy(frame, |core, bytes| core.take_in(frame, bytes))
     }
 
-    /// The program has read: what waits is taken in as far as there is room.
+    /// The program has read: waiting datagrams are taken in as far as there is room.
     pub(super) fn refill(&mut self, id: usize) {
         let now = Instant::now();
         let Some(datagram) = self.datagrams.get_mut(id) else { return };
@@ -145,7 +145,7 @@ impl Core {
         let buffer = self.config.datagram_buffer as usize;
         while let Some(frame) = self.datagrams.get(id).and_then(|datagram| datagram.fullness.aside.front().copied()) {
             let went = self.with_copy(frame, |core, bytes| {
-                // It was whole when it came.
+                // The frame was valid when it came.
                 let Some((from, _, payload)) = parse(bytes) else { return true };
                 let datagram = core.datagram_mut(id);
                 let has_room = datagram.has_room(payload.len(), buffer);
@@ -167,7 +167,7 @@ impl Core {
         }
     }
 
-    /// A socket takes no more: what waits for it is for another one at its port, or for nobody.
+    /// A socket closes: datagrams that wait for it go to another socket at its port, or are dropped.
     pub(super) fn release(&mut self, id: usize, fullness: Fullness) {
         if matches!(fullness.state, State::Pressed(_)) {
             self.relieve(id, State::Free);
@@ -176,13 +176,13 @@ impl Core {
             self.aside -= 1;
             match self.with_copy(frame, |core, bytes| core.take(bytes)) {
                 Taken::Done => self.done_with(frame),
-                // It has its place already.
+                // The frame stays in its place.
                 Taken::NoRoom(other) => self.set_aside(other, frame),
             }
         }
     }
 
-    /// The port's memory is given up: what waits in it for sockets goes into their buffers, beyond what those take else.
+    /// The port's memory is given up: datagrams that wait in it go into their sockets' buffers, beyond the usual limit.
     pub(super) fn take_over_waiting(&mut self) {
         for id in self.datagrams.ids() {
             let Fullness { aside, .. } = std::mem::take(&mut self.datagram_mut(id).fullness);
@@ -196,7 +196,7 @@ impl Core {
     }
 
     fn take_over(&mut self, id: usize, frame: Descriptor) {
-        // Whoever found the port broken may have the usual place for a copy.
+        // The caller that found the port broken may be using the usual buffer for a copy.
         let mut bytes = vec![0; frame.len as usize];
         self.client.read(frame.buffer, &mut bytes);
         if let Some((from, _, payload)) = parse(&bytes)
@@ -206,8 +206,8 @@ impl Core {
         }
     }
 
-    /// Gives up on sockets whose programs have read nothing for too long: what waits for them is lost. One that nothing waits for
-    /// may be filled first.
+    /// Gives up on sockets whose programs have read nothing for too long: waiting datagrams are lost. A socket without
+    /// waiting datagrams may be filled first.
     pub(super) fn find_stalled(&mut self) {
         let Some(stall) = self.config.stall.filter(|_| !self.pressed.is_empty()) else { return };
         for id in self.pressed.clone() {

@@ -16,7 +16,7 @@ const ANSWERS_IN: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Attached,
-    /// There is none; the time of the next attempt, and the number of failed ones.
+    /// There is no switch; the time of the next attempt, and the number of failed ones.
     Away {
         tries: u32,
         at: Instant,
@@ -26,7 +26,7 @@ pub(crate) enum Link {
         tries: u32,
         until: Instant,
     },
-    /// There is none, and no address to look for a new one.
+    /// There is no switch, and no address to look for a new one.
     Gone,
 }
 
@@ -51,7 +51,7 @@ impl Link {
         }
     }
 
-    /// A caller needs the switch: looks for it soon.
+    /// Tries the switch soon, because a caller needs it.
     pub fn hurry(&mut self, now: Instant) {
         if let Link::Away { at, .. } = self {
             *at = (*at).min(now + FIRST);
@@ -192,7 +192,7 @@ mod tests {
         link.end(now, true);
         link.ask(now);
         assert_eq!((after(now, &link), link.tries()), (ANSWERS_IN, 0));
-        // Nobody else's wish makes that shorter.
+        // A caller does not shorten the wait for an answer.
         link.hurry(now);
         assert_eq!(after(now, &link), ANSWERS_IN);
         link.refuse(now);

@@ -1,4 +1,4 @@
-//! Listeners: connections that wait to be accepted, at most so many.
+//! Listeners, and their bounded queues of connections that wait to be accepted.
 
 use super::conn::Key;
 use super::{Core, Socket, Waiting};
@@ -12,8 +12,8 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::time::Instant;
 
-/// Connections that wait at a listener at least before more are refused: nobody asks twice here, as TCP does, so that a
-/// program that listens with 1 or 5 would turn away who comes at once with others.
+/// The least number of connections that may wait at a listener before more are refused. Refused clients do not try again, as
+/// they do with TCP, so that a backlog of 1 or 5 would turn away clients that connect at the same time.
 const BACKLOG_MIN: usize = 128;
 const BACKLOG_MAX: usize = 4096;
 
@@ -22,11 +22,11 @@ pub(crate) struct Listener {
     pub waiting: Waiting,
     news: u32,
     queue: VecDeque<usize>,
-    /// Who takes attempts to connect in place of the queue.
+    /// The receiver of attempts to connect in place of the queue.
     divert: Option<Divert>,
 }
 
-/// An attempt to connect, for whoever is to accept it: a host of the same address, in this process or another one.
+/// An attempt to connect, for the host that is to accept it: a host of the same address, in this process or another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     mac: MacAddress,
@@ -36,15 +36,15 @@ pub struct Attempt {
     limit: u32,
 }
 
-/// Takes an attempt to connect, or says that it has no room. It is called with the host's lock held, and must not call anything
-/// of this crate.
+/// Takes an attempt to connect, or returns that it has no room. It is called with the host's lock held, and must not call
+/// anything of this crate.
 pub type Divert = Box<dyn FnMut(Attempt) -> bool + Send>;
 
 impl Attempt {
     /// Bytes of one.
     pub const BYTES: usize = 24;
 
-    /// Its bytes, for another process on this machine.
+    /// The attempt as bytes, for another process on this machine.
     pub fn to_bytes(self) -> [u8; Attempt::BYTES] {
         let mut bytes = [0; Attempt::BYTES];
         bytes[..6].copy_from_slice(&self.mac.0);
@@ -106,7 +106,7 @@ impl Core {
         }
     }
 
-    /// Somebody wants to connect.
+    /// Handles an attempt to connect.
     pub(super) fn on_syn(&mut self, key: Key, syn: &Segment) {
         let full = self.conns.len() >= self.config.streams;
         let Some(listener) = self.listeners.get_mut(&key.local) else { return self.refuse(key, syn) };
@@ -147,7 +147,7 @@ impl Core {
         Some(id)
     }
 
-    /// Has somebody else take attempts to connect from now on; those who wait already are returned as accepted.
+    /// Passes attempts to connect to `divert` from now on; returns the streams that wait already, as accepted.
     pub fn divert(&mut self, port: u16, divert: Divert) -> VecDeque<usize> {
         let Some(listener) = self.listeners.get_mut(&port) else { return VecDeque::new() };
         listener.divert = Some(divert);
@@ -193,7 +193,7 @@ impl Core {
         Some(Ok(id))
     }
 
-    /// A connection that nobody has accepted yet, and that is gone without a byte to read, waits no more.
+    /// Drops a waiting connection that ended before it was accepted and without a byte to read.
     pub(super) fn drop_if_waiting(&mut self, id: usize) {
         let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.is_gone() && conn.received.is_empty()) else {
             return;
@@ -205,7 +205,7 @@ impl Core {
         self.touch(Socket::Listener(port));
     }
 
-    /// Listens no more; who was not accepted is refused.
+    /// Stops listening; waiting connections are refused.
     pub fn unlisten(&mut self, port: u16) {
         let Some(listener) = self.listeners.remove(&port) else { return };
         listener.waiting.changed.notify_all();

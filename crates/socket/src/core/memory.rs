@@ -1,26 +1,27 @@
 //! How far ahead of their programs all streams of a host may be, together.
 //!
-//! What a stream lets its other end send has to be kept: nothing is dropped, and no promise taken back. So what counts is what was
-//! promised, whether it has come or not. Each stream that there may be has a floor of its own, which nobody else can take; what is left of the host's
-//! bound is shared: a stream begins with a small part of what is free, has twice as much each time its program has read what came, and never more than
-//! half of what the others leave. Who connects and reads nothing keeps what he began with; where many do, new ones begin with less, and the windows
-//! of all shrink towards the floor as they are read.
+//! Bytes that a stream lets its other end send have to be kept: nothing is dropped, and no promise is taken back. So promised
+//! bytes count, whether they have arrived or not. Each possible stream has a floor of its own, which no other stream can
+//! take. The rest of the host's bound is shared. A stream begins with a small part of the free memory, and has twice as much
+//! each time its program has read the received bytes. It never has more than half of what the others leave. A stream that is
+//! never read keeps its first part. Where there are many such streams, new ones begin with less, and the windows of all
+//! shrink towards the floor as they are read.
 
 use super::{Core, Socket};
 use crate::config::Config;
 
 /// The least that a stream takes ahead of its reader: a segment of the largest packet.
 const FLOOR_MIN: u64 = 2 << 10;
-/// The part of what is free that one takes ahead before anything was read of it, and the least of that while there is any: a few have all they want from the
-/// beginning, and hundreds that never read leave enough for others.
+/// The part of the free memory that a stream takes before anything was read of it, and the least of that while there is any.
+/// So a few streams have all they want from the beginning, and hundreds that are never read leave enough for others.
 const START: u64 = 256;
 const START_MIN: u64 = 64 << 10;
 
-/// The bound, and what of it is promised.
+/// The bound, and the promised part of it.
 pub(super) struct Memory {
-    /// What each stream has without asking.
+    /// The memory that each stream has without asking.
     floor: u32,
-    /// What all have beyond their floors, at most and now.
+    /// The memory beyond the floors of all streams together, at most and now.
     shared: u64,
     beyond: u64,
     /// The most that a stream takes ahead.
@@ -54,21 +55,21 @@ impl Memory {
         self.beyond -= counted;
     }
 
-    /// What all streams are promised beyond their floors, in bytes.
+    /// The bytes promised to all streams beyond their floors.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }
 }
 
 impl Core {
-    /// Counts what a stream may have to keep, after that has changed.
+    /// Counts the bytes that a stream may have to keep, after a change.
     pub(super) fn count(&mut self, id: usize) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let is_read = conn.held && !conn.shut_read || conn.waits_at.is_some();
         let promised = match (is_read, conn.is_gone() || conn.machine.is_peer_closed()) {
             (_, true) => conn.received.len() as u64,
             (true, false) => conn.machine.promised(),
-            // What comes is thrown away at once, or ends it.
+            // Received bytes are thrown away at once, or end the stream.
             (false, false) => 0,
         };
         let counted = promised.saturating_sub(self.memory.floor.into());
@@ -76,7 +77,7 @@ impl Core {
         self.memory.beyond -= std::mem::replace(&mut conn.counted, counted);
     }
 
-    /// A program has read of a stream: what that may take ahead is chosen anew before the other end is told.
+    /// A program has read from a stream: its window is chosen again before the other end is told.
     pub(super) fn widen(&mut self, id: usize) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         if conn.machine.owes_limit() {
@@ -120,13 +121,13 @@ mod tests {
         ] {
             let mut m = memory(bound, streams, most);
             let mut has = vec![0u64; streams];
-            // Everybody takes what he can, three times over; and all floors are always there.
+            // Every stream takes as much as it can, three times; and all floors are always there.
             for turn in 0..3 {
                 for own in &mut has {
                     let window = if turn == 0 { m.first() } else { m.window(*own, most) };
                     assert!(window >= m.floor && window <= most);
                     m.beyond -= *own;
-                    // A promise is never taken back, so only what grows counts here.
+                    // A promise is never taken back, so only growth counts here.
                     *own = (*own).max(u64::from(window - m.floor));
                     m.beyond += *own;
                     assert!(m.beyond + streams as u64 * u64::from(m.floor) <= bound, "{bound} {streams} {most}");
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!((few.floor, few.first()), (1 << 20, 1 << 20));
         let mut many = memory(512 << 20, 16_384, 1 << 20);
         assert_eq!((many.floor, many.first(), many.window(0, 1 << 20)), (16 << 10, 1 << 20, 1 << 20));
-        // Two thousand that never read: each keeps what it began with.
+        // Two thousand streams that are never read: each keeps its first window.
         let begun: Vec<u32> = (0..2_000)
             .map(|_| {
                 let first = many.first();
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!((at(800), at(1_999)), (64, 16));
         many.beyond = many.shared;
         assert_eq!((many.first(), many.window(0, 1 << 20)), (16 << 10, 16 << 10));
-        // One that has it all keeps no more than half of it.
+        // A single stream keeps no more than half of the memory.
         assert_eq!(many.window(many.shared, 1 << 30), 1 << 20);
         assert_eq!(memory(1 << 20, 1 << 20, 1 << 20).floor, 2 << 10, "a floor is a segment, whatever the bound");
     }

@@ -152,7 +152,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// One at a port; whether another switch is looked for when that has ended.
+    /// A host at a port; with `comes_back`, it looks for another switch when this one has ended.
     pub fn new(client: Client, wakers: Arc<Wakers>, mac: MacAddress, config: Config, comes_back: bool) -> Core {
         let (now, memory) = (Instant::now(), Memory::new(&config));
         Core {
@@ -243,7 +243,7 @@ impl Core {
         .unwrap_or_default()
     }
 
-    /// Sets the observer that is told a socket's readiness, now and whenever it changes; `None` removes it.
+    /// Sets the observer of a socket's readiness, called now and on each change; `None` removes it.
     pub fn set_watch(&mut self, socket: Socket, mut watch: Option<crate::Watch>) {
         let ready = self.ready(socket);
         if let Some(watch) = &mut watch {
@@ -279,7 +279,7 @@ impl Core {
         }
     }
 
-    /// Sends a frame that consists of `parts`, for a socket or for the host itself; whether there was a buffer.
+    /// Sends a frame that consists of `parts`, for a socket or for the host itself; returns whether there was a buffer.
     fn send_frame(&mut self, of: Option<Socket>, to: MacAddress, parts: &[&[u8]]) -> bool {
         if !self.is_up() {
             return false;
@@ -304,7 +304,7 @@ impl Core {
         }
     }
 
-    /// Sends a segment with the socket data `payload`, which may be empty; whether there was a buffer.
+    /// Sends a segment with the socket data `payload`, which may be empty; returns whether there was a buffer.
     fn send_segment(&mut self, of: Option<Socket>, key: &Key, segment: &Segment, payload: &[&[u8]]) -> bool {
         let mut headers = [0; SEGMENT_HEADERS];
         let (front, back) = headers.split_at_mut(ethernet::HEADER_LEN + ipv4::HEADER_LEN);
@@ -330,7 +330,7 @@ impl Core {
         self.send_frame(of, key.mac, &parts[..=payload.len()])
     }
 
-    /// The headers of Ethernet and IPv4 in front of so many bytes.
+    /// Writes the headers of Ethernet and IPv4 for `len` bytes.
     fn put_headers(&self, into: &mut [u8], to: MacAddress, ip: Ipv4Addr, protocol: ipv4::Protocol, len: usize) {
         let (frame, packet) = into.split_at_mut(ethernet::HEADER_LEN);
         ethernet::Repr { destination: to, source: self.mac, ethertype: EtherType::IPV4 }.emit(frame);
@@ -382,7 +382,7 @@ impl Core {
         }
     }
 
-    /// Prepares to sleep until the switch delivers frames, or buffers that are waited for; whether it may.
+    /// Prepares to sleep until the switch delivers frames or awaited buffers; returns whether the host may sleep.
     pub fn fall_asleep(&mut self) -> bool {
         if !self.is_up() {
             return true;

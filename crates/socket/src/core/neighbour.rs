@@ -1,4 +1,4 @@
-//! Who has which address: ARP (RFC 826).
+//! The MAC addresses of neighbours: ARP (RFC 826).
 
 use super::{Core, Socket};
 use rustix::io::Errno;
@@ -9,15 +9,15 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-/// Neighbours a host knows, and asks for, at once.
+/// The most neighbours that a host knows or asks for.
 const NEIGHBOURS_MAX: usize = 4096;
 /// How often it asks, and for how long.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 const ASK_FOR: Duration = Duration::from_secs(3);
-/// After so long it asks again whether that is still so.
+/// The age at which an address is confirmed again.
 const FRESH_FOR: Duration = Duration::from_secs(60);
-/// How often a host that begins says that it is there, and how long apart (RFC 5227, 2.3, which has two): the overlay's controller may
-/// not have heard yet that who had the address before is gone.
+/// How often a new host announces itself, and the time between (RFC 5227, 2.3, which has two): the overlay's controller may
+/// not have heard yet that the address's previous owner is gone.
 pub(super) const ANNOUNCEMENTS: u32 = 3;
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(2);
 /// Datagrams that wait for a neighbour's address.
@@ -44,7 +44,7 @@ impl Core {
     pub(super) fn resolve(&mut self, ip: Ipv4Addr) -> io::Result<Option<MacAddress>> {
         let now = self.now;
         if let Some(neighbour) = self.neighbours.get_mut(&ip) {
-            // Those that wait go first.
+            // Waiting datagrams go first.
             let mac = neighbour.mac.filter(|_| neighbour.pending.is_empty());
             if mac.is_some()
                 && now.duration_since(neighbour.since) >= FRESH_FOR
@@ -67,7 +67,7 @@ impl Core {
         Ok(None)
     }
 
-    /// Has a stream told the address of its neighbour.
+    /// Gives a stream the address of its neighbour.
     pub(super) fn resolve_stream(&mut self, ip: Ipv4Addr, id: usize) -> io::Result<()> {
         match self.resolve(ip)? {
             Some(mac) => self.resolved(id, mac),
@@ -76,7 +76,7 @@ impl Core {
         Ok(())
     }
 
-    /// Has a datagram wait for its neighbour's address; whether there was room.
+    /// Has a datagram wait for its neighbour's address; returns whether there was room.
     pub(super) fn wait_for_neighbour(&mut self, ip: Ipv4Addr, id: usize, frame: Vec<u8>) -> bool {
         let Some(neighbour) = self.neighbours.get_mut(&ip).filter(|n| n.pending.len() < PENDING_MAX) else {
             return false;
@@ -91,26 +91,26 @@ impl Core {
     }
 
     fn say(&mut self, operation: arp::Operation, target_mac: MacAddress, target_ip: Ipv4Addr, to: MacAddress) {
-        // Who must not be taken for the one at this address asks without it (RFC 5227, 2.1.1).
+        // A host that must not be taken for the owner of this address asks without it (RFC 5227, 2.1.1).
         let sender_ip = if self.config.answers { self.config.address } else { Ipv4Addr::UNSPECIFIED };
         let sender_mac = self.mac;
         let mut frame = [0; ethernet::MIN_LEN];
         ethernet::Repr { destination: to, source: self.mac, ethertype: EtherType::ARP }.emit(&mut frame);
         arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut frame[ethernet::HEADER_LEN..]);
-        // Who is not answered asks again.
+        // A neighbour that gets no answer asks again.
         if to != self.mac && self.may_send_control(to) {
             self.send_frame(None, to, &[&frame]);
         }
     }
 
-    /// Says that the host is there, with its address, or without it where it does not answer for that.
+    /// Announces the host, with its address, or without it where the host does not answer for the address.
     pub fn announce(&mut self) {
         self.announcements -= 1;
         self.announce_at = Instant::now() + ANNOUNCE_EVERY;
         self.say(arp::Operation::Request, MacAddress::default(), self.config.address, MacAddress::BROADCAST);
     }
 
-    /// Says it again when that is due, and when it is next.
+    /// Repeats the announcement when it is due; returns the time of the next one.
     pub(super) fn announced_at(&mut self) -> Option<Instant> {
         if self.announcements > 0 && self.now >= self.announce_at {
             self.announce();
@@ -127,15 +127,16 @@ impl Core {
             self.counters.elsewhere += 1;
             return;
         }
-        // One that was asked for, or says itself that it has moved.
+        // A neighbour that was asked for, or that announces its move.
         if self.neighbours.contains_key(&said.sender_ip) {
             self.learn(said.sender_ip, said.sender_mac);
         }
-        // Only a station itself shows that it lives, nobody in its name; and an overlay answers in the name of the dead.
+        // Only a station's own frames show that it lives: others may speak in its name, and an overlay answers in the name of
+        // the dead.
         if let Some(peer) = self.peers.get_mut(&from).filter(|peer| said.sender_mac == from && peer.open.is_none()) {
             peer.heard = self.now;
         }
-        // One that asks this port of the switch wants to know whether somebody is there.
+        // A request to this port of the switch asks whether a host is there.
         let for_us = said.target_ip == self.config.address && (self.config.answers || said.target_mac == self.mac);
         if said.operation == arp::Operation::Request && for_us {
             self.say(arp::Operation::Reply, said.sender_mac, said.sender_ip, said.sender_mac);
@@ -168,7 +169,7 @@ impl Core {
         }
     }
 
-    /// Asks again for those that did not answer, and gives up those that never do; whether any is waited for.
+    /// Asks again for neighbours that did not answer, and gives up those that never do; returns whether any is awaited.
     pub(super) fn ask_again(&mut self) -> bool {
         let now = self.now;
         let mut waiting = false;
@@ -191,7 +192,7 @@ impl Core {
         waiting
     }
 
-    /// Whether anybody waits for a neighbour's address.
+    /// Whether a datagram or stream waits for a neighbour's address.
     pub(super) fn awaits_neighbours(&self) -> bool {
         self.neighbours.values().any(Neighbour::is_awaited)
     }
@@ -213,14 +214,14 @@ impl Core {
         }
     }
 
-    /// Nobody is known any more; what waits for anybody's address fails.
+    /// Forgets all neighbours; datagrams and streams that wait for an address fail.
     pub(super) fn forget_neighbours(&mut self, why: Errno) {
         for ip in self.neighbours.keys().copied().collect::<Vec<_>>() {
             self.give_up_neighbour(ip, why);
         }
     }
 
-    /// A host is dead: who its address belongs to is asked anew.
+    /// A host is dead: its address is resolved again.
     pub(super) fn forget_neighbour(&mut self, mac: MacAddress) {
         self.neighbours.retain(|_, neighbour| neighbour.mac != Some(mac) || !neighbour.pending.is_empty());
     }

@@ -1,4 +1,4 @@
-//! What comes: frames, and segments of streams.
+//! Incoming frames, and segments of streams.
 
 use super::conn::{Conn, Key};
 use super::{Core, Socket};
@@ -12,16 +12,16 @@ use sluicenet_wire::{ipv4, tcplight};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
 
-/// What became of a frame.
+/// The fate of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     Done,
-    /// This datagram socket has no room for it.
+    /// This datagram socket has no room for the frame.
     NoRoom(usize),
 }
 
 impl Core {
-    /// Takes in what has come, at most so many frames; whether that was all there is.
+    /// Takes in frames, at most this many; returns whether none are left.
     pub fn pump(&mut self, frames: u32) -> bool {
         self.now = Instant::now();
         self.find_stalled();
@@ -108,7 +108,7 @@ impl Core {
             let conn = self.conns.get_mut(id).expect("by its key");
             match conn.machine.receive(&segment) {
                 Some(heard) => return self.on_heard(id, heard, payload),
-                // The other end began anew between the same ports: it does not have the old one any more.
+                // The other end began a new stream between the same ports: the old one is gone there.
                 None if segment.flags == Flags::SYN && self.listeners.contains_key(&key.local) => {
                     self.lose(id, Errno::CONNRESET);
                     if self.by_key.remove(&key).is_some() {
@@ -163,14 +163,14 @@ impl Core {
             if conn.held {
                 conn.machine.read(heard.fresh.into());
             } else {
-                // Nobody will ever read that: the other end has to know.
+                // These bytes will never be read: the other end has to know.
                 conn.machine.abort();
             }
         }
         if heard.closed && conn.error.is_none() {
             conn.error = match conn.machine.end() {
                 End::Reset if !conn.opened => Some(Errno::CONNREFUSED),
-                // Who has said that nothing more comes has said all a reader wants to know.
+                // A peer that has closed its direction has said everything that a reader wants to know.
                 End::Reset if conn.machine.is_peer_closed() => None,
                 End::Reset => Some(Errno::CONNRESET),
                 End::Gap | End::Violation => Some(Errno::PROTO),
@@ -196,7 +196,7 @@ impl Core {
         self.free_if_over(id);
     }
 
-    /// Says that the stream is here; who asked and is not answered for want of a buffer asks again.
+    /// Reports that the stream is here. Without a buffer for the answer, the peer asks again.
     fn answer_probe(&mut self, id: usize) {
         let Some(conn) = self.conns.get(id) else { return };
         let key = conn.key;
@@ -207,7 +207,7 @@ impl Core {
         }
     }
 
-    /// Answers a segment of a connection there is not.
+    /// Answers a segment of an unknown connection.
     pub(super) fn refuse(&mut self, key: Key, segment: &Segment) {
         self.counters.refused += 1;
         let Some(refusal) = Stream::refuse(segment) else { return };

@@ -1,4 +1,4 @@
-//! What happens by itself: questions again, attempts given up, hosts that are dead.
+//! Timers: repeated questions, attempts given up, dead hosts.
 
 use super::Core;
 use super::conn::Conn;
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 /// How often the host looks while it waits for an answer.
 const LOOK_SOON: Duration = Duration::from_millis(50);
-/// A stream that its program has closed and whose other end goes on is given up after so long.
+/// The time after which a stream is given up that its program has closed and whose other end goes on.
 const LINGER: Duration = Duration::from_secs(60);
 
 /// A host that streams go to.
 pub(super) struct Peer {
     streams: u32,
     ip: Ipv4Addr,
-    /// A stream to it that is open, as far as was seen when it was last looked for: that says whether the host lives.
+    /// An open stream to the peer, as found at the last look: its answers show whether the host lives.
     pub open: Option<usize>,
     pub heard: Instant,
     asked: Instant,
@@ -46,7 +46,7 @@ impl Core {
         self.rouse();
     }
 
-    /// Does what is due, and says how long the host may sleep; for ever with `None`.
+    /// Runs the due timers; returns how long the host may sleep, for ever with `None`.
     pub fn look(&mut self) -> Option<Duration> {
         self.now = Instant::now();
         if self.now >= self.look_at {
@@ -64,7 +64,7 @@ impl Core {
         until.map(|until| until.saturating_duration_since(self.now))
     }
 
-    /// Attempts to connect that go on for too long, and streams that nobody holds any more.
+    /// Gives up attempts to connect that take too long, and closed streams that do not end.
     fn give_up_late(&mut self) {
         for id in self.conns.ids() {
             let Some(conn) = self.conns.get_mut(id) else { continue };
@@ -78,10 +78,10 @@ impl Core {
         }
     }
 
-    /// Asks hosts that say nothing whether they live, and their streams whether they are there; ends those of the dead.
+    /// Asks silent hosts whether they live, and their streams whether they are there; ends the streams of dead hosts.
     fn find_dead(&mut self, every: Duration) {
         let (now, dead_after) = (self.now, self.config.dead_after);
-        // What nobody listened to, for this process was stopped or something was held back, nobody has left unsaid.
+        // This process was stopped, or frames were held back: silence does not mean that peers are dead.
         if self.held.is_some() || now.duration_since(self.looked) > 3 * every {
             self.peers.values_mut().for_each(|peer| peer.heard = now);
         }
@@ -94,7 +94,7 @@ impl Core {
                 peer.ip = *conn.key.peer.ip();
                 peer.open = conn.machine.probe().map(|_| id).or(peer.open);
             }
-            // A host that was started anew lives, and does not have the stream.
+            // A restarted host lives, and does not have the stream.
             let quiet = now.duration_since(conn.heard.max(conn.probed)) >= dead_after / 2;
             if quiet
                 && conn.key.mac != self.mac
@@ -112,7 +112,8 @@ impl Core {
                 continue;
             }
             peer.asked = now;
-            // An overlay answers ARP in the name of the dead, and of another port that has the address; a stream only its end does.
+            // An overlay answers ARP in the name of the dead, and of another port that has the address; a stream only its end
+            // does.
             match peer.open.and_then(|id| self.conns.get(id)) {
                 Some(conn) => urgent.extend(conn.machine.probe().map(|probe| (conn.key, probe))),
                 None => asked.push((peer.ip, mac)),

@@ -1,4 +1,4 @@
-//! A host without its thread: between two calls nobody looks for buffers, so that what happens in between is the test's choice.
+//! A host without its thread: between two calls no buffers are taken back, so that the test decides about events in between.
 
 #[path = "../../tests/socket/common.rs"]
 mod common;
@@ -20,7 +20,7 @@ const LIMIT: u32 = 1 << 30;
 /// Buffers of the host's port.
 const BUFFERS: u32 = 128;
 
-/// A host at port 1 that listens, and a program at port 2 whose frames are what it says.
+/// A host at port 1 that listens, and a program at port 2 that writes its own frames.
 fn host_and_raw(switch: &Switch) -> (Shared, Raw) {
     let port = switch.port(1, BUFFERS);
     let client = Client::open(port.access.memory.try_clone().unwrap()).unwrap();
@@ -67,7 +67,7 @@ fn fill(shared: &Shared, id: usize) -> usize {
     sent
 }
 
-/// The program takes what it has been sent, as far as it comes soon.
+/// The program receives its frames, as far as they arrive soon.
 fn drain(raw: &mut Raw) -> Vec<(Repr, Vec<u8>)> {
     std::iter::from_fn(|| raw.receive(Duration::from_millis(300))).collect()
 }
@@ -80,13 +80,13 @@ fn the_answer_to_a_syn_that_had_no_buffer_goes_before_the_bytes() {
     open(&shared, &mut raw, 1);
     let first = accept(&shared);
     fill(&shared, first);
-    // More than there are buffers for, also with those that are kept for what the host itself has to say.
+    // More streams than there are buffers for, including those kept for the host's own messages.
     (2..2 + MORE).for_each(|from| open(&shared, &mut raw, from));
     let last = (2..2 + MORE).map(|_| accept(&shared)).last().unwrap();
     let mut came = drain(&mut raw);
     let answers = |came: &[(Repr, Vec<u8>)]| came.iter().filter(|(s, _)| s.flags.contains(Flags::SYN)).count();
     assert!(answers(&came) < usize::from(MORE), "some had no buffer");
-    // Nobody has looked for buffers since.
+    // No buffers were taken back since.
     let sent = shared.lock().send(last, &[IoSlice::new(&[7; 5_000])]);
     // Half of the buffers at a time.
     for _ in 0..3 {
@@ -101,8 +101,8 @@ fn the_answer_to_a_syn_that_had_no_buffer_goes_before_the_bytes() {
     assert!(came.iter().all(|(s, payload)| !s.flags.contains(Flags::SYN) || payload.is_empty()));
 }
 
-/// What a host has to say itself goes by the same measure as a program's bytes: the switch would set no more of it aside, and a frame that it cannot
-/// set aside stands in front of everybody's.
+/// A host's own segments have the same limit as a program's bytes. The switch would set no more of them aside, and a frame
+/// that it cannot set aside holds up all others.
 #[test]
 fn who_takes_nothing_is_neither_answered_nor_asked_beyond_its_part_of_the_buffers() {
     let switch = Switch::start();
@@ -110,7 +110,7 @@ fn who_takes_nothing_is_neither_answered_nor_asked_beyond_its_part_of_the_buffer
     open(&shared, &mut raw, 1);
     let first = accept(&shared);
     fill(&shared, first);
-    // What the second one has now is no longer free for the first.
+    // The buffers of the second stream are no longer free for the first.
     let mut second = Raw::new(&switch, 3);
     open(&shared, &mut second, 1);
     let id = accept(&shared);
@@ -126,7 +126,7 @@ fn who_takes_nothing_is_neither_answered_nor_asked_beyond_its_part_of_the_buffer
         })
     });
     open(&shared, &mut raw, 2);
-    // A third one is answered meanwhile, and asked when it has said nothing for a while, as the first would be.
+    // A third peer is answered meanwhile, and asked after it was silent for a while, as the first would be.
     shared.lock().config.dead_after = Duration::from_secs(4);
     let mut third = Raw::new(&switch, 4);
     open(&shared, &mut third, 1);
@@ -140,7 +140,7 @@ fn who_takes_nothing_is_neither_answered_nor_asked_beyond_its_part_of_the_buffer
         });
         assert_eq!(asked.unwrap().0.flags, Flags::default());
     }
-    // So is the first, once it has taken what it was sent.
+    // So is the first stream, once its peer has taken its data.
     let is_data = |(s, payload): &(Repr, Vec<u8>)| s.destination_port == 1 && !payload.is_empty();
     let before = drain(&mut raw);
     assert!(is_opened(&before[0], 1) && before[1..].iter().all(is_data), "{before:?}");
@@ -176,7 +176,7 @@ fn however_many_take_nothing_another_one_is_sent_to() {
     drop(stopped);
 }
 
-/// Who takes nothing, and opens and resets streams for ever, makes nothing grow.
+/// A peer that takes nothing, and opens and resets streams for ever, makes nothing grow.
 #[test]
 fn streams_that_end_before_they_were_answered_leave_nothing_behind() {
     let switch = Switch::start();
@@ -211,7 +211,7 @@ fn streams_that_end_before_they_were_answered_leave_nothing_behind() {
     assert!(waits[0] <= 1 && waits[1] <= 1, "{waits:?}");
 }
 
-/// Whether that says to who came from a port that its stream is open.
+/// Whether the segment tells the peer at `port` that its stream is open.
 fn is_opened((said, _): &(Repr, Vec<u8>), port: u16) -> bool {
     said.destination_port == port && said.flags == Flags::SYN | Flags::ANSWER
 }
@@ -225,7 +225,8 @@ fn one_without_buffers(shared: &Shared, raw: &mut Raw) -> usize {
     second
 }
 
-/// Sends, and has all buffers come back after the second time there was none: when nothing is tried again before the call is finished.
+/// Sends, and has all buffers come back after the second time there was none: when nothing is tried again before the call is
+/// finished.
 fn send_as_buffers_come(shared: &Shared, raw: &mut Raw, id: usize, patience: Patience) -> std::io::Result<usize> {
     let mut refused = 0;
     shared.wait(Socket::Stream(id), patience, |core| {
@@ -306,7 +307,7 @@ fn what_waits_in_a_port_that_ends_is_read_and_the_next_port_begins_empty() {
         let read = core.receive_from(datagrams, &mut [IoSliceMut::new(&mut into)], false);
         assert!(read.is_none() && core.accept(PORT).is_none());
         assert_eq!(core.ready(Socket::Listener(PORT)), Ready { news: 2, ..Ready::default() });
-        // Who sent a datagram that waited for an address learns that it did not go.
+        // The sender of a datagram that waited for an address learns that the datagram did not go.
         let why = core.receive_from(other, &mut [IoSliceMut::new(&mut into)], false);
         assert_eq!(common::errno(why.unwrap()), Errno::NETDOWN);
         let sent = core.send(stream, &[IoSlice::new(b"x")]);
@@ -321,7 +322,7 @@ fn what_waits_in_a_port_that_ends_is_read_and_the_next_port_begins_empty() {
     shared.call(|core| core.revive(client, None, 1400));
     let (own, mtu) = shared.call(|core| (core.mac, core.config.mtu));
     assert_eq!((own, mtu), (mac(1), 1400));
-    // The same ports as before, and all buffers.
+    // The ports from before, and all buffers.
     open(&shared, &mut raw, 1);
     let again = accept(&shared);
     assert_ne!(again, stream);

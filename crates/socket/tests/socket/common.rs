@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a test waits for at most.
+/// The longest that a test waits.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Switch {
@@ -38,7 +38,7 @@ pub fn at(n: u8, port: u16) -> SocketAddrV4 {
 }
 
 impl Switch {
-    /// One whose watchdog is off: only tests about time may hang on it.
+    /// A switch whose watchdog is off: only tests about time may depend on it.
     pub fn start() -> Switch {
         Switch::with(ValeConfig { detection_time: Time::from_ms(3_600_000), ..ValeConfig::default() })
     }
@@ -55,7 +55,7 @@ impl Switch {
         Switch { remote, stop, thread: Some(thread) }
     }
 
-    /// Port `n`, for whoever attaches to it.
+    /// Attaches to port `n`.
     pub fn port(&self, n: u8, buffers: u32) -> Attachment {
         let plugged = self.remote.run(move |engine| {
             let access = engine.plug_shm(n.into(), &format!("socket-{n}"), buffers).unwrap();
@@ -75,7 +75,7 @@ impl Switch {
         Host::open(self.port(n, 1024), config).unwrap()
     }
 
-    /// What `f` comes to while the switch takes and delivers nothing.
+    /// The result of `f` while the switch takes and delivers nothing.
     pub fn halted<R>(&self, f: impl FnOnce() -> R) -> R {
         let (halted, is_halted) = std::sync::mpsc::channel();
         let (goes_on, may_go_on) = std::sync::mpsc::channel::<()>();
@@ -162,7 +162,7 @@ impl Raw {
         bytes
     }
 
-    /// The headers of Ethernet and IPv4 in front of so many bytes for a host.
+    /// The headers of Ethernet and IPv4 for `len` bytes for a host.
     fn packet(&self, to: u8, protocol: ipv4::Protocol, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; 34];
         ethernet::Repr { destination: mac(to), source: mac(self.n), ethertype: EtherType::IPV4 }.emit(&mut bytes);

@@ -48,8 +48,8 @@ fn none_is_lost_however_slow_the_reader() {
     assert_eq!((switch.dropped(), c.counters().stalled), (0, 0));
 }
 
-/// Sends datagrams with a number for each to one that does not read, until nothing goes any more, for so long that the receiver has
-/// looked; how many went.
+/// Sends numbered datagrams to a socket that does not read, until none goes any more for longer than the receiver's interval
+/// of looks; returns the number sent.
 fn until_full(socket: &LightDatagram) -> u64 {
     let (mut sent, mut since) = (0u64, Instant::now());
     while since.elapsed() < Duration::from_millis(300) {
@@ -90,9 +90,10 @@ fn a_full_socket_is_in_nobodys_way_but_its_senders() {
     let socket = a.bind_datagram(0).unwrap();
     socket.set_nonblocking(true);
     let sent = until_full(&socket);
-    // How many it took before the switch heard that its socket is full is a matter of the machine: its port's buffers bound them.
+    // How many it took before the switch heard that its socket is full is a matter of the machine: its port's buffers bound
+    // them.
     assert!(b.counters().received < sent, "some are with the sender: {:?} of {sent}", b.counters());
-    // One that has to ask for the address first.
+    // A sender that has to ask for the address first.
     let c = switch.host(3);
     let said = c.bind_datagram(0).unwrap();
     said.send_to(b"beside", at(2, 2)).unwrap();
@@ -108,7 +109,7 @@ fn a_full_socket_is_in_nobodys_way_but_its_senders() {
     });
     (&accepted).write_all(b"back").unwrap();
     (&stream).read_exact(&mut [0; 4]).unwrap();
-    // And all of it is there, in order, and more once it is read.
+    // All datagrams are there, in order, and more once they are read.
     socket.set_nonblocking(false);
     all_arrive(&socket, &slow, sent, sent + 1_000);
     assert_eq!((switch.dropped(), b.counters().stalled), (0, 0));
@@ -128,7 +129,7 @@ fn who_waits_for_one_receiver_reaches_another() {
     socket.set_nonblocking(true);
     let sent = until_full(&socket);
     assert_eq!(errno(socket.send_to(b"one more", at(2, 1))), Errno::AGAIN);
-    // What one host has is not shown to another of its sockets as a lack of room.
+    // Buffers in use by one receiving host are not shown to another socket as a lack of room.
     let beside = a.bind_datagram(0).unwrap();
     for n in 0..10_000u64 {
         beside.send_to(&n.to_le_bytes(), at(3, 1)).unwrap();
@@ -146,7 +147,7 @@ fn who_waits_for_one_receiver_reaches_another() {
         assert!(got == bytes);
     });
     assert_eq!(errno(socket.send_to(b"one more", at(2, 1))), Errno::AGAIN);
-    // Who waits is told once the receiver reads.
+    // A waiting sender is woken once the receiver reads.
     socket.set_nonblocking(false);
     all_arrive(&socket, &slow, sent, sent + 2_000);
     assert_eq!((switch.dropped(), b.counters().stalled), (0, 0));
@@ -171,7 +172,7 @@ fn a_socket_that_nobody_reads_holds_its_senders_back_for_so_long_and_no_longer()
     assert_eq!(other.recv_from(&mut [0; 10]).unwrap(), (6, socket.local_addr()));
     until("lost", || b.counters().stalled == sent - 10);
     assert!(start.elapsed() >= Duration::from_millis(200), "held back first: {:?}", start.elapsed());
-    // What it had room for is there, and once it reads it loses nothing again.
+    // The datagrams that had room are there, and once the program reads, the socket loses nothing again.
     for _ in 0..10 {
         stuck.recv_from(&mut [0; 1]).unwrap();
     }
@@ -203,7 +204,7 @@ fn what_waits_for_a_socket_that_is_closed_is_for_the_next_one_at_its_port() {
         let frame = raw.datagram(2, 5, 1, &n.to_le_bytes());
         assert!(raw.client.send(&frame).unwrap());
     }
-    // All at once: nobody could say that it is full.
+    // All at once: the socket cannot report in time that it is full.
     raw.publish();
     until("there", || b.counters().received == DATAGRAMS);
     let fits = 1_000 / (8 + 64);
@@ -239,7 +240,7 @@ fn connected_and_to_itself_and_to_nobody() {
     assert_eq!(errno(y.send_to(&[0; 1_473], at(1, 5))), Errno::MSGSIZE);
     y.send_to(&[0; 1_472], at(1, 9)).unwrap();
     assert_eq!(errno(y.send_to(b"x", "192.0.2.1:1".parse().unwrap())), Errno::NETUNREACH);
-    // An address that nobody has is an error of the next call.
+    // An unused address is an error of the next call.
     y.send_to(b"x", at(9, 1)).unwrap();
     until("given up", || y.ready().error);
     assert_eq!(errno(y.send_to(b"x", at(1, 5))), Errno::HOSTUNREACH);

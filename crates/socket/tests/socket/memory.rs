@@ -1,10 +1,11 @@
-//! Many streams that nobody reads: what their host keeps for all of them has a bound, and nothing of it is lost or waits for ever.
+//! Many streams that are never read: the memory that their host keeps for them is bounded, and no byte is lost or waits for
+//! ever.
 
 use crate::common::{Pattern, Switch, at, until};
 use sluicenet_socket::{Config, Counters, TcplightStream};
 use std::io::{ErrorKind, Read, Write};
 
-/// What all streams of the host that receives may keep, and how many there may be: a floor of 16 KiB.
+/// The memory of all streams of the receiving host, and their highest number: a floor of 16 KiB.
 const MEMORY: u64 = 4 << 20;
 const STREAMS: usize = 128;
 const FLOOR: u64 = MEMORY / 2 / STREAMS as u64;
@@ -21,7 +22,7 @@ fn bytes_of(seed: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes what goes of `bytes` from `at` on; how far that is.
+/// Writes `bytes` from `at` on, as far as possible; returns the new position.
 fn push(mut stream: &TcplightStream, bytes: &[u8], at: usize) -> usize {
     let mut done = at;
     while done < bytes.len() {
@@ -52,7 +53,7 @@ fn streams_that_nobody_reads_have_a_bound_and_all_arrives_once_they_are_read() {
         assert!(promised + STREAMS as u64 * FLOOR <= MEMORY, "{promised}");
         promised
     };
-    // Everybody sends until nothing goes any more, for longer than a look at the port takes.
+    // All senders send until no byte goes any more, for longer than the interval of looks at the port.
     let mut sent = vec![0; STREAMS];
     for _ in 0..20 {
         for (i, (sender, _)) in ends.iter().enumerate() {
@@ -65,16 +66,16 @@ fn streams_that_nobody_reads_have_a_bound_and_all_arrives_once_they_are_read() {
     assert!(kept <= MEMORY, "{kept} of {MEMORY}");
     assert!(sent.iter().all(|&n| n as u64 >= FLOOR && n < EACH), "each has its floor and none has all: {sent:?}");
     assert!(promised() > 0);
-    // The last ones came when nearly all was promised: what a stream has when it begins shrinks.
+    // The last streams came when nearly all memory was promised: a new stream's window shrinks.
     assert!(sent[0] > sent[STREAMS - 1], "{sent:?}");
 
-    // Read, one after the other in small pieces: each goes on, whatever the others keep.
+    // Read, one after the other in small pieces: each stream goes on, whatever the others keep.
     let mut got = vec![Vec::new(); STREAMS];
     let mut piece = [0; 3_000];
     for i in [STREAMS - 1, 0, 7] {
         while got[i].len() < EACH {
             sent[i] = push(&ends[i].0, &all[i], sent[i]);
-            // The message that it may go on is under way to the sender, who is this thread, too.
+            // The new window is on its way to the sender, which is this thread, too.
             if ends[i].1.ready().readable {
                 let n = (&ends[i].1).read(&mut piece).unwrap();
                 got[i].extend_from_slice(&piece[..n]);
@@ -105,7 +106,7 @@ fn streams_that_nobody_reads_have_a_bound_and_all_arrives_once_they_are_read() {
         });
     });
     assert!(got == all, "every byte, once and in order");
-    // What was read is nobody's any more; and what is gone has nothing.
+    // Memory of bytes that were read is free, and streams that are gone have none.
     drop(ends);
     until("all gone", || b.counters().promised == 0);
     assert_eq!(switch.dropped(), 0);
@@ -124,7 +125,7 @@ fn a_stream_that_is_read_has_more_ahead_than_one_that_is_not() {
     let zeros = vec![0; 4 << 20];
     let fill = |sender: &TcplightStream| {
         let (mut sent, mut quiet) = (0, 0);
-        // The switch and the host take what they have meanwhile.
+        // The switch and the host process their frames meanwhile.
         while quiet < 50 {
             let more = push(sender, &zeros, sent);
             quiet = if more > sent { 0 } else { quiet + 1 };

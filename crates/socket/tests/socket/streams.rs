@@ -18,7 +18,7 @@ fn pair(switch: &Switch) -> (TcplightStream, TcplightStream) {
     (opened, accepted)
 }
 
-/// Sends so many bytes in pieces of any size, and has the other end check them.
+/// Sends `total` bytes in pieces of any size, and has the other end check them.
 fn send_and_check(from: &TcplightStream, to: &TcplightStream, total: u64) {
     std::thread::scope(|scope| {
         let mut from = from;
@@ -107,7 +107,7 @@ fn who_closes_with_bytes_unread_resets_it() {
     assert_eq!(errno((&a).read(&mut [0; 1])), Errno::CONNRESET);
     assert_eq!((&a).read(&mut [0; 1]).unwrap(), 0, "said once");
     assert_eq!(errno((&a).write(b"x")), Errno::PIPE);
-    // One that is given up, and one that is written to after its reader has gone.
+    // A stream that is given up, and one that is written to after its reader has gone.
     let (listener, other) = {
         let host = switch.host(3);
         (host.listen(80, 1).unwrap(), switch.host(4))
@@ -160,8 +160,8 @@ fn many_at_once_each_with_its_own_bytes() {
     assert_eq!(switch.dropped(), 0);
 }
 
-/// While the switch takes nothing, two streams send as far as they go, one after the other: the first leaves something. One that sends alone for long enough has all that
-/// there is for one host.
+/// While the switch takes nothing, two streams send as far as they can, one after the other: the first leaves some buffers. A
+/// stream that sends alone for long enough gets all buffers for one host.
 #[test]
 fn streams_of_a_host_share_what_it_may_send() {
     let switch = Switch::start();
@@ -179,7 +179,7 @@ fn streams_of_a_host_share_what_it_may_send() {
             let send = |mut stream: &TcplightStream| std::iter::from_fn(|| stream.write(&bytes).ok()).sum();
             streams.iter().map(send).collect::<Vec<usize>>()
         });
-        // All of it arrives, and they are told that they may go on.
+        // All bytes arrive, and the senders are told that they may go on.
         for (mut stream, sent) in to.iter().zip(&sent) {
             let mut left = *sent;
             until("read", || {
@@ -192,7 +192,7 @@ fn streams_of_a_host_share_what_it_may_send() {
     };
     let both = as_far_as_they_go(&from);
     assert!(both[0] > both[1] && both[1] > 0, "{both:?}");
-    // Three times what one may have is more than as many frames as there are buffers.
+    // Three times the limit of one stream is more than there are buffers.
     let alone: Vec<usize> = (0..4).map(|_| as_far_as_they_go(&from[..1])[0]).collect();
     assert!(alone[0] == both[0] && alone[3] > both[0], "{both:?}, {alone:?}");
     let again = as_far_as_they_go(&from);
@@ -243,7 +243,7 @@ fn without_blocking() {
     opened.set_watch(None);
     let seen = seen.lock().unwrap();
     assert!(seen.windows(2).all(|two| two[0] != two[1]), "told of changes only: {seen:?}");
-    // Whether it saw it opening hangs on who was first.
+    // Whether the observer saw the opening stream depends on which thread was first.
     assert!(seen.iter().any(|r| r.writable) && seen.last().unwrap().readable, "{seen:?}");
 }
 
@@ -377,7 +377,7 @@ fn another_host_of_the_address_accepts() {
         send_and_check(opened, &accepted, 500_000);
         send_and_check(&accepted, opened, 500_000);
     }
-    // It can open streams of its own, to the address it has itself, too.
+    // The worker can open streams of its own, also to its own address.
     let served = master.listen(81, 1).unwrap();
     let from_worker = worker.connect(at(2, 81)).unwrap();
     let (accepted, peer) = served.accept().unwrap();

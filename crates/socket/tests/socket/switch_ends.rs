@@ -1,4 +1,4 @@
-//! The switch ends, and another one is there: a host at its control socket goes on with that.
+//! The switch ends, and another one starts: a host goes on with the new one at its control socket.
 
 use crate::common::{PATIENCE, Switch, at, errno, ip, mac, until};
 use rustix::io::Errno;
@@ -36,7 +36,7 @@ impl Drop for Folder {
     }
 }
 
-/// What a switch may say to who asks for a port.
+/// The answers of a switch to a host that asks for a port.
 #[derive(Clone, Copy, Debug)]
 enum Says {
     Yes,
@@ -65,7 +65,7 @@ struct State {
 }
 
 impl Served {
-    /// As one does that starts after another one was killed: whose socket is there still.
+    /// Starts a switch as after one that was killed and left its socket.
     fn start(control: &Path, says: Says) -> Served {
         let _ = std::fs::remove_file(control);
         let listener = UnixListener::bind(control).unwrap();
@@ -103,7 +103,7 @@ impl Served {
         self.state.asked.load(Ordering::Relaxed)
     }
 
-    /// It is there no more, and takes leave of nobody.
+    /// The switch is gone without notice.
     fn kill(self) {}
 }
 
@@ -196,7 +196,7 @@ fn sockets_outlive_the_switch_and_streams_do_not() {
     listener.set_watch(Some(Box::new(move |ready| tell.lock().unwrap().push(ready))));
     for round in 1..=3 {
         let [there, here] = talk(&a, &listener);
-        // What had come is read before the end.
+        // Bytes and datagrams that arrived before the end are read.
         (&here).write_all(b"last").unwrap();
         until("there", || there.readable_bytes() == 4);
         question.send_to(b"early", at(2, 53)).unwrap();
@@ -214,7 +214,7 @@ fn sockets_outlive_the_switch_and_streams_do_not() {
         assert_eq!(errno((&there).read(&mut bytes)), Errno::CONNRESET);
         assert_eq!(errno((&here).write(&bytes)), Errno::CONNRESET);
         assert_eq!(errno((&here).write(&bytes)), Errno::PIPE);
-        // Nothing comes, and nothing is told for that; what came before is there.
+        // Nothing arrives, and no change is reported; earlier data is there.
         assert_eq!((listener.ready().readable, listener.ready().closed, listener.ready().error), (false, false, false));
         let before = told.lock().unwrap().len();
         assert_eq!(answer.recv_from(&mut [0; 9]).unwrap().0, 5);
@@ -226,7 +226,7 @@ fn sockets_outlive_the_switch_and_streams_do_not() {
         assert_eq!(told.lock().unwrap().len(), before);
         served = Served::start(&control, Says::Yes);
         until("attached", || [&a, &b].iter().all(|host| host.counters().attached_again == round));
-        // Who waited to accept all the time has the next one.
+        // The thread that waited all the time in `accept` gets the next connection.
         let there = a.connect(at(2, 80)).unwrap();
         let (here, peer) = accepting.join().unwrap().unwrap();
         assert_eq!((peer, here.local_addr()), (there.local_addr(), at(2, 80)));
@@ -270,7 +270,7 @@ fn a_switch_that_broke_the_rules_gives_a_new_port() {
     let (b, a) = (host(&control, 2), host(&control, 1));
     let listener = a.listen(80, 10).unwrap();
     let [_, here] = talk(&b, &listener);
-    // It says that more came than there is room for.
+    // The program reports more entries than there is room for.
     let region = Region::open(served.state.memory.lock().unwrap().take().unwrap()).unwrap();
     let receive = 256 + 2 * RingCells::bytes(1024);
     region.word(receive).store(100_000, Ordering::Release);
@@ -328,7 +328,7 @@ fn many_threads_see_the_switch_end_and_come_back() {
         let before = echoed.load(Ordering::Relaxed);
         until("echoed", || echoed.load(Ordering::Relaxed) > before + 100);
         stop.store(true, Ordering::Relaxed);
-        // Wakes who accepts.
+        // Wakes the thread in `accept`.
         let _ = a.connect(at(2, 80));
     });
 }

@@ -1,4 +1,4 @@
-//! Nobody there, nobody there any more, no ports left, and frames that no host would send.
+//! Missing hosts, hosts that went away, no ports left, and frames that no host would send.
 
 use crate::common::{Raw, Switch, at, errno, ip, mac, until};
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ fn nobody_there() {
     let start = Instant::now();
     assert_eq!(errno(a.connect(at(9, 80))), Errno::HOSTUNREACH);
     assert!(start.elapsed() >= Duration::from_secs(2), "asked more than once");
-    // One that has the address, and says nothing.
+    // A host that answers for the address, and says nothing else.
     let c = switch.host_with(3, |config| config.connect_timeout = Duration::from_millis(300));
     let mut raw = Raw::new(&switch, 4);
     let answer = std::thread::spawn(move || {
@@ -48,13 +48,13 @@ fn an_attempt_that_was_given_up_is_not_taken_for_the_next_one() {
     let switch = Switch::start();
     let (a, b) = (switch.host(1), switch.host(2));
     let listener = b.listen(80, 10).unwrap();
-    // Nobody has that address: it waits, and is closed while it does; the next one gets its place.
+    // No host has that address: the stream waits, and is closed while it does; the next one gets its place.
     drop(a.connect_from(None, at(9, 80)).unwrap());
     let late = a.connect_from(None, at(8, 80)).unwrap();
     let other = a.connect(at(2, 80)).unwrap();
     let (accepted, peer) = listener.accept().unwrap();
     assert_eq!(peer, other.local_addr());
-    // Somebody who says that all addresses are his.
+    // A host that claims all addresses.
     let mut raw = Raw::new(&switch, 9);
     let mut claim = vec![0; 60];
     claim[..6].copy_from_slice(&mac(1).0);
@@ -80,7 +80,7 @@ fn ports_run_out_and_are_not_given_twice() {
     let first = a.connect_from(Some(700), at(2, 80)).unwrap();
     assert_eq!(errno(a.connect_from(Some(700), at(2, 80))), Errno::ADDRINUSE);
     assert_eq!(first.local_addr(), at(1, 700));
-    // To nobody, so that nothing happens to them.
+    // To no host, so that nothing happens to the streams.
     let mut streams = Vec::new();
     let why = loop {
         match a.connect_from(None, at(9, 80)) {
@@ -108,7 +108,7 @@ fn a_killed_host_ends_its_streams_with_the_right_error() {
     let served: Vec<_> = (0..2).map(|_| listener.accept().unwrap().0).collect();
     (&served[0]).write_all(b"last words").unwrap();
     until("heard", || reader.readable_bytes() == 10);
-    // They live for as long as they are there, whether they say anything or not.
+    // Streams live for as long as both hosts are there, whether they send anything or not.
     std::thread::sleep(Duration::from_millis(2_000));
     assert!(!reader.ready().closed && !writer.ready().closed);
     switch.unplug(2);
@@ -192,7 +192,7 @@ fn a_stream_is_what_shows_that_a_host_lives_and_not_what_answers_arp() {
         target_ip: ip(1),
     };
     said.emit(&mut claim[14..]);
-    // As long as what it asks by the stream is answered it is there.
+    // As long as its questions on the stream are answered, the other end counts as alive.
     let start = Instant::now();
     let mut probes = 0;
     while start.elapsed() < 3 * dead_after {
@@ -225,7 +225,7 @@ fn a_host_announces_itself_with_its_address_if_it_answers_for_it() {
     let mut raw = Raw::new(&switch, 9);
     for (n, answers) in [(1, true), (2, false)] {
         let _host = switch.host_with(n, |config| config.answers = answers);
-        // Once more a while later: who had the address before may not have been given up yet.
+        // Once more a while later: the address's previous owner may not have been given up yet.
         for _ in 0..2 {
             let mut bytes = [0; 2048];
             let start = Instant::now();
@@ -272,7 +272,7 @@ fn a_broken_port_ends_everything() {
     let host = sluicenet_socket::Host::open(port, sluicenet_socket::Config::new(ip(1), 24)).unwrap();
     let listener = host.listen(80, 1).unwrap();
     let datagram = host.bind_datagram(80).unwrap();
-    // A switch that says that more came than there is room for.
+    // A switch that reports more entries than there is room for.
     let region = sluicenet_dataplane::region::Region::open(memory).unwrap();
     let receive = 256 + 2 * sluicenet_dataplane::region::RingCells::bytes(1024);
     region.word(receive).store(100_000, std::sync::atomic::Ordering::Release);
@@ -306,7 +306,7 @@ fn open_with(
     (host, stream, raw, Repr { flags: Flags::default(), ..syn })
 }
 
-/// What it is, how it is made of a good one, its bytes, and what the reader sees.
+/// A name, the change of a good segment, its bytes, and the error that the reader sees.
 type Forged = (&'static str, fn(Repr) -> Repr, usize, Option<Errno>);
 
 #[test]
@@ -401,7 +401,7 @@ fn a_flood_of_connections_is_bounded() {
     assert_eq!((answers, host.counters().overflows), (300, 1_700));
     // Refusals that wait for their destination are bounded, too: some are lost if this thread does not read for a while.
     assert!((1..=1_700).contains(&refusals), "{refusals}");
-    // Who resets what waits makes room.
+    // A peer that resets its waiting attempts makes room.
     for i in (0..2_000u16).step_by(2) {
         let header =
             Repr { source_port: i, destination_port: 80, flags: Flags::RESET, connection: i.into(), ..Repr::default() };

@@ -1,4 +1,4 @@
-//! The controller: a Python program, and what it says.
+//! The controller: a Python program and its output.
 
 use super::network::{Settings, check};
 use serde_json::Value;
@@ -11,26 +11,27 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where it listens, in the network's folder.
+/// The controller's socket in the network's folder.
 pub const SOCKET: &str = "controller.sock";
-/// Time for it to start and to have every switch.
+/// The time limit for the controller to start and to connect to every switch.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// After that the links of switches that were killed before are used again.
+/// After this time the controller again uses links of switches that were killed before.
 const SETTLED: Duration = Duration::from_millis(1_200);
-/// Lines that are kept of what it says.
+/// The most lines of output that are kept.
 const LINES_MAX: usize = 100_000;
 
 /// A Python that has the package and its extra `fattree`.
 #[derive(Clone, Debug)]
 pub struct Python(PathBuf);
 
-/// What a controller says that has all it needs.
+/// The output of a controller whose dependencies are all installed.
 const CHECKED: &[u8] = b"sluicenet.fattree";
 
-/// Looks for it: the one that is named, that of the environment which is active, that of `make build`, the system's.
+/// Looks for a Python with the package: `named`, or else the active environment's, the one of `make build`, or the
+/// system's.
 ///
 /// # Errors
-/// What is missing.
+/// The missing packages, for each Python tried.
 pub fn find_python(named: Option<&Path>) -> Result<Python, String> {
     let active = std::env::var_os("VIRTUAL_ENV").map(|place| Path::new(&place).join("bin/python"));
     let candidates: Vec<PathBuf> = match named {
@@ -58,21 +59,21 @@ pub fn find_python(named: Option<&Path>) -> Result<Python, String> {
     ))
 }
 
-/// A controller that runs.
+/// A running controller.
 #[derive(Debug)]
 pub struct Controller {
     program: Program,
     said: Said,
-    /// Its own first line.
+    /// The index of this controller's first line in `said`.
     from: usize,
     log: PathBuf,
 }
 
-/// What the controllers of a network have said.
+/// The output of a network's controllers.
 pub type Said = Arc<Mutex<Vec<Value>>>;
 
 impl Controller {
-    /// Starts it.
+    /// Starts the controller.
     pub fn start(settings: &Settings, routing: &str, seed: u64, folder: &Path, said: &Said) -> io::Result<Controller> {
         let log = folder.join("controller.log");
         let mut command = Command::new(&settings.python.0);
@@ -98,7 +99,7 @@ impl Controller {
         Ok(Controller { program, said: Arc::clone(said), from, log })
     }
 
-    /// Waits until so many switches are there, and what they were told is in their tables.
+    /// Waits until `count` switches have connected and have their table entries.
     pub fn wait_for_switches(&mut self, count: usize, stop: &AtomicBool) -> io::Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {

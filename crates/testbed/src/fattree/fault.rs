@@ -1,4 +1,4 @@
-//! What may happen to a network while it carries traffic.
+//! Faults of a network while it carries traffic.
 
 use super::network::Network;
 use super::shape::Node;
@@ -6,31 +6,31 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// Something that happens, so long after traffic began.
+/// A fault, and its time after the start of traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// When.
+    /// Time from the start of traffic.
     pub after: Duration,
-    /// What.
+    /// The kind of fault.
     pub what: What,
 }
 
-/// What happens, to switches by name.
+/// A kind of fault, with switches by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// A switch's process is killed, and its ports lose their carrier.
     Kill(String),
-    /// It is started again, with empty tables.
+    /// A killed switch is started again, with empty tables.
     Start(String),
-    /// A switch loses its entries and knows nothing of it.
+    /// A switch loses its entries and does not notice it.
     Flush(String),
     /// A link fails, at a port.
     Down(String, usize),
-    /// It is back.
+    /// A failed link, at a port, works again.
     Up(String, usize),
     /// The controller is killed.
     StopController,
-    /// Another one is started.
+    /// A new controller is started.
     StartController,
 }
 
@@ -49,10 +49,10 @@ impl fmt::Display for What {
 }
 
 impl Fault {
-    /// Reads one: seconds, what, of which of these switches, at which port (from 0), as `5:kill:c1-1`.
+    /// Parses a fault: seconds, kind, one of the switches in `nodes`, and port (from 0), as `5:kill:c1-1`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Invalid syntax, an unknown switch or an unknown port.
     pub fn parse(text: &str, nodes: &[Node]) -> Result<Fault, String> {
         let wrong = || {
             format!(
@@ -92,7 +92,7 @@ impl Fault {
         Ok(Fault { after, what })
     }
 
-    /// Has it happen.
+    /// Applies the fault to the network.
     pub(super) fn happen(&self, network: &mut Network, routing: &str, seed: u64) -> io::Result<()> {
         match &self.what {
             What::Kill(s) => network.kill(s),

@@ -1,4 +1,4 @@
-//! Traffic for a while, what arrives of it while time goes by, and how soon large flows are on their new paths.
+//! Sends traffic for a while, records received bytes over time, and measures how soon large flows use their new paths.
 
 use super::fault::{Fault, What};
 use super::network::{Network, check};
@@ -14,102 +14,102 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often what has arrived is written down.
+/// The interval between samples of the received bytes.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Between two runs: the last one's flows are no large ones any more, whose rate the controller judges over a second, and no part of what a classifier
-/// knows of its ports, which is of the period that runs and the one before.
+/// The pause between two runs. After it, flows of the last run are no longer large for the controller, which measures
+/// rates over a second. A flow classifier, which knows the current period and the one before, has forgotten them too.
 const PAUSE: Duration = Duration::from_millis(2_000);
-/// How often ports are looked at while a flow is waited for.
+/// The interval between reads of the ports' counters while waiting for a flow to move.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long a flow may take to be on another path, or to be known to stay.
+/// The time limit for a flow to take another path, or to be known to stay.
 const MOVE_PATIENCE: Duration = Duration::from_secs(3);
-/// Frames at a port that are of the flow, and not one that asks for an address.
+/// The fewest frames at a port that show a flow and not an address request.
 const FRAMES_MIN: u64 = 3;
 
-/// What is sent.
+/// The traffic of a measurement.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Who sends to whom.
+    /// The pattern of senders and receivers.
     pub pattern: Pattern,
-    /// Over what.
+    /// The transport protocol.
     pub transport: Transport,
     /// Bytes of each flow; default endless.
     pub bytes: Option<u64>,
-    /// For how long, at most.
+    /// The longest duration of the traffic.
     pub seconds: Duration,
-    /// Of these, those that do not count for means.
+    /// The part of this duration that means leave out.
     pub warm_up: Duration,
-    /// What happens meanwhile, in order.
+    /// Faults during the traffic, in order of time.
     pub faults: Vec<Fault>,
-    /// Of the pattern, of the ports flows come from, of hashes and of annealing.
+    /// The seed of the pattern, of source ports, of hashes and of annealing.
     pub seed: u64,
 }
 
-/// Rates of an interval after the other.
+/// Rates in successive intervals.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Course {
     /// Ends of the intervals, in seconds from the beginning.
     pub at_s: Vec<f64>,
-    /// All flows together.
+    /// The rate of all flows together.
     pub total_mbps: Vec<f64>,
 }
 
-/// A flow.
+/// The results of one flow.
 #[derive(Clone, Debug, Serialize)]
 pub struct FlowResult {
-    /// Who sends, by number.
+    /// The sender's number.
     pub src: HostId,
-    /// Who receives.
+    /// The receiver's number.
     pub dst: HostId,
-    /// Of a program's bytes, after the warm-up.
+    /// The rate of application bytes after the warm-up.
     pub mbps: f64,
-    /// From its first byte to its last one's arrival, of one that has an end.
+    /// Time from the first byte to the arrival of the last, if the flow has an end.
     pub seconds: Option<f64>,
-    /// Rates while time goes by.
+    /// Rates in successive intervals.
     pub course_mbps: Vec<f64>,
 }
 
-/// What one traffic came to.
+/// The results of one measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// How packets found their way.
+    /// The routing that the controller used.
     pub routing: String,
-    /// Who sent to whom.
+    /// The pattern of senders and receivers.
     pub pattern: String,
-    /// Over what.
+    /// The transport protocol.
     pub transport: Transport,
-    /// The hosts' congestion control, as Linux calls it, where it is TCP and the system says.
+    /// The hosts' congestion control by its Linux name, for TCP, if the system tells.
     pub congestion_control: Option<String>,
     /// Bytes of each flow that had an end.
     pub bytes: Option<u64>,
-    /// Of the pattern and of hashes.
+    /// The seed of the pattern and of hashes.
     pub seed: u64,
-    /// A program's bytes, of all flows, after the warm-up.
+    /// The rate of application bytes of all flows together, after the warm-up.
     pub total_mbps: f64,
-    /// What the links of all hosts carry of them.
+    /// The rate of application bytes that the links of all hosts can carry.
     pub ideal_mbps: f64,
-    /// The one of the other.
+    /// `total_mbps` as a percentage of `ideal_mbps`.
     pub percent: f64,
-    /// How long it took.
+    /// Duration of the traffic.
     pub seconds: f64,
-    /// When it began, on the clock of [`Measured::controller`].
+    /// Start of the traffic, on the clock of [`Measured::controller`].
     pub began_at_s: f64,
-    /// Part of the time of the machine's processors that nobody used meanwhile; absent where the system does not say.
+    /// The share of the machine's processor time that was idle during the traffic; absent if the system does not tell.
     pub idle: Option<f64>,
     /// Every flow.
     pub flows: Vec<FlowResult>,
-    /// All together.
+    /// The rates of all flows together over time.
     pub course: Course,
-    /// When what happened, in seconds.
+    /// Times of the faults in seconds, and the faults.
     pub faults: Vec<(f64, String)>,
-    /// What the controller said meanwhile.
+    /// The controller's output during the traffic.
     pub controller: Vec<Value>,
 }
 
-/// Has hosts send for a while.
+/// Has the hosts send for a while.
 ///
 /// # Errors
-/// What the network refuses; nobody can be reached; somebody wants it to end.
+/// A request that the network refused, an unreachable receiver, or an interrupt.
 pub fn measure(network: &mut Network, routing: &str, load: &Load, stop: &AtomicBool) -> io::Result<Measured> {
     let invalid = |e: String| io::Error::new(io::ErrorKind::InvalidInput, e);
     let jobs = load.pattern.jobs(network.tree(), load.seed).map_err(invalid)?;
@@ -144,7 +144,7 @@ pub fn measure(network: &mut Network, routing: &str, load: &Load, stop: &AtomicB
     let idle = ticks.zip(Ticks::now().ok()).map(|(before, now)| now.idle_since(before));
     let flows = traffic.flows.clone();
     drop(traffic);
-    // A slow machine takes its time to start a controller: what it finds belongs to the run.
+    // A slow machine takes long to start a controller: the connections of its switches belong to the run.
     if load.faults.iter().any(|fault| fault.what == What::StartController) {
         network.wait_for_controller(stop)?;
     }
@@ -188,19 +188,20 @@ pub fn measure(network: &mut Network, routing: &str, load: &Load, stop: &AtomicB
     })
 }
 
-/// What new namespaces, and so the hosts, begin with: that of the one the testbed is started in.
+/// The congestion control of new namespaces, and so of the hosts: that of the namespace in which the testbed is
+/// started.
 fn congestion_control() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok()?;
     Some(name.trim().to_owned())
 }
 
-/// The clock that the controller's words have.
+/// The clock of the controller's output.
 fn monotonic_s() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// The devices by which a flow goes up on the path it was given last, by what the controller said.
+/// The devices by which a flow goes up on its last assigned path, from the controller's output.
 fn given(said: &[Value], ends: [Option<Ipv4Addr>; 2]) -> Option<Vec<String>> {
     let [src, dst] = ends.map(|address| address.map(|a| a.to_string()));
     let is_its = |line: &&Value| {
@@ -214,35 +215,36 @@ fn arrived(traffic: &Traffic) -> Vec<u64> {
     traffic.flows.iter().map(|flow| flow.arrived.load(Ordering::Relaxed)).collect()
 }
 
-/// What became of a flow that a controller is to give a path.
+/// The outcome of a flow that a controller should place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Became {
-    /// Its packets were seen on the path it was given.
+    /// The flow's packets were seen on its assigned path.
     Moved,
-    /// It was given the path that its packets had taken from the beginning.
+    /// The controller assigned the path that the flow's packets had taken from the beginning.
     Stayed,
-    /// It was given another path, on which no packets were seen.
+    /// The controller assigned another path, on which no packets were seen.
     NotMoved,
-    /// It was given no path.
+    /// The controller assigned no path.
     NotPlaced,
 }
 
-/// A flow that a controller is to give a path, and what was seen of it.
+/// A flow that a controller should place, and its outcome.
 #[derive(Clone, Debug, Serialize)]
 pub struct Seen {
-    /// Who sends.
+    /// The sender.
     pub src: HostId,
-    /// Who receives.
+    /// The receiver.
     pub dst: HostId,
-    /// What became of it.
+    /// The flow's outcome.
     pub became: Became,
-    /// From its first packet to its first ones on the new path, in milliseconds, where it moved.
+    /// Time from the first packet to the first packets on the new path, in milliseconds, if the flow moved.
     pub moved_ms: Option<f64>,
 }
 
-/// Has one flow after the other begin, at the full rate of its link, and sees by the counters of the switches' ports when its packets take
-/// another path; where they take none, what the controller said tells why. With all it said meanwhile.
+/// Starts one flow after the other at the full rate of its link. The counters of the switches' ports show when its
+/// packets take another path. If they take none, the controller's output tells the reason. Returns the flows and the
+/// controller's output.
 ///
 /// # Errors
 /// As [`measure`].
@@ -275,7 +277,7 @@ pub fn control_loop(
             let now = Instant::now();
             counted = upward.sent_frames()?.iter().zip(&before).map(|(new, old)| new.saturating_sub(*old)).collect();
             if first.is_empty() {
-                // Up from the edge switch and up from the aggregation switch.
+                // A flow goes up from the edge switch and from the aggregation switch.
                 if counted.iter().filter(|&&frames| frames >= FRAMES_MIN).count() >= 2 {
                     first = counted.iter().map(|&frames| frames > 0).collect();
                 }

@@ -1,8 +1,8 @@
 //! A real fat-tree on one machine, or the hierarchical tree for comparison: Open vSwitch switches with datapaths in user space,
 //! hosts in namespaces, shaped veth pairs between them, and the OpenFlow controller of the Python package.
 //!
-//! [`Network`] is all of that, in a [`Shape`]. [`Pattern`] chooses senders and receivers, `traffic` sends and counts the received
-//! bytes, a [`Fault`] happens meanwhile, and [`measure`] puts them together.
+//! A [`Network`] has all of these, in a [`Shape`]. A [`Pattern`] chooses senders and receivers, `traffic` sends and
+//! counts received bytes, and a [`Fault`] disturbs the network. [`measure`] combines them.
 
 mod controller;
 mod fault;
@@ -21,7 +21,7 @@ pub use pattern::{Job, Pattern};
 pub use shape::{End, Node, Port, Shape};
 pub use traffic::Transport;
 
-/// How packets find their way, as the controller's `--routing` has it, what it is called in tables, and over what.
+/// Routings: the value of the controller's `--routing`, its name in tables, and the network's shape.
 pub const ROUTINGS: [(&str, &str, Shape); 7] = [
     ("ecmp", "ECMP", Shape::FatTree),
     ("two-level", "two-level tables", Shape::FatTree),
@@ -32,5 +32,5 @@ pub const ROUTINGS: [(&str, &str, Shape); 7] = [
     ("hierarchical", "hierarchical tree", Shape::Hierarchical),
 ];
 
-/// Those of [`ROUTINGS`] under which large flows are given paths of their own.
+/// The members of [`ROUTINGS`] that give large flows paths of their own.
 pub const PLACING: [&str; 3] = ["flow-scheduler", "hedera-gff", "hedera-sa"];

@@ -19,53 +19,54 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A host's device.
+/// The network device of a host.
 const HOST_DEVICE: &str = "eth0";
-/// For how long what a host's device found out by ARP is believed, and a day of it.
+/// How long a host's device trusts an address that it learned by ARP, and the value for a day.
 const NEIGHBOURS_REACHABLE_MS: &str = "/proc/sys/net/ipv4/neigh/eth0/base_reachable_time_ms";
 const DAY_MS: &str = "86400000";
-/// A full frame.
+/// The size of a full frame.
 const FRAME_BYTES: u32 = 1_514;
-/// Frames that wait at a port, at most.
+/// The most frames that wait at a port.
 const QUEUE_FRAMES: u32 = 20;
-/// The send buffer of the socket that the ports of a switch share, and a full frame's share of it.
+/// The send buffer of the socket that the ports of a switch share, and the part of it that a full frame takes.
 const SOCKET_BYTES: u32 = 212_992;
 const SOCKET_FRAME_BYTES: u32 = 2_304;
-/// Bytes that go at once: two full frames, fewer than which no timer of the kernel's keeps busy.
+/// The burst of a link's token bucket: two full frames. Timers of the kernel cannot keep a link busy with a smaller
+/// burst.
 const BURST_BYTES: u32 = 2 * FRAME_BYTES;
 
-/// What is to be built.
+/// The settings of a network.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The fat-tree whose hosts there are.
+    /// The fat-tree whose hosts the network has.
     pub tree: FatTree,
-    /// What these are at.
+    /// The tree of switches that connects these hosts.
     pub shape: Shape,
-    /// Of a host's link, in bits a second.
+    /// The rate of a host's link, in bits a second.
     pub rate_bps: u64,
-    /// How often the controller reads counters.
+    /// The interval at which the controller reads counters.
     pub poll: Duration,
-    /// Who runs the controller.
+    /// The Python that runs the controller.
     pub python: Python,
 }
 
-/// A tree that is up; gone when dropped.
+/// A network that is up; removed when dropped.
 #[derive(Debug)]
 pub struct Network {
     pub(super) settings: Settings,
-    // In this order: programs end before their namespaces are gone.
+    // The order of the fields matters: programs end before their namespaces are deleted.
     pub(super) controller: Option<Controller>,
     pub(super) said: Said,
-    /// What was built; a switch's number is its place in it.
+    /// The switches of the network; a switch's number is its index.
     nodes: Vec<Node>,
     switches: Vec<Switch>,
     hosts: Vec<Namespace>,
-    /// The switches'.
+    /// The switches' namespaces.
     spaces: Vec<Namespace>,
     folder: Folder,
 }
 
-/// A folder that is gone when dropped.
+/// A folder that is deleted when dropped.
 #[derive(Debug)]
 struct Folder(PathBuf);
 
@@ -82,13 +83,13 @@ impl Drop for Network {
         self.controller = None;
         self.switches.clear();
         for namespace in self.hosts.iter().chain(&self.spaces) {
-            // `sluicenet clean` finds what could not be deleted.
+            // `sluicenet clean` finds namespaces that could not be deleted.
             let _ = Namespace::delete(namespace.name());
         }
     }
 }
 
-/// What this machine lacks for a network, a line each.
+/// The network's requirements that this machine lacks, a line each.
 pub fn missing() -> Vec<String> {
     let mut lacks = Vec::new();
     if let Err(e) = netns::may_make_namespaces() {
@@ -108,10 +109,10 @@ pub fn missing() -> Vec<String> {
 }
 
 impl Network {
-    /// Builds it; the controller is not started.
+    /// Builds the network without starting a controller.
     ///
     /// # Errors
-    /// What the kernel or Open vSwitch refused; [`ErrorKind::Interrupted`] when `stop` was raised.
+    /// A request that the kernel or Open vSwitch refused; [`ErrorKind::Interrupted`] when `stop` was raised.
     pub fn build(settings: Settings, stop: &AtomicBool) -> io::Result<Network> {
         let tree = settings.tree;
         let own = std::process::id();
@@ -183,13 +184,15 @@ impl Network {
                     let address = self.address(host);
                     there.enter(|| {
                         let mut links = Links::open()?;
-                        // The switch sums nothing up that a sender left to its device, and a frame is at most as long as the link's.
+                        // The switch computes no checksums that a sender left to its device, and no frame may be longer
+                        // than the link's MTU.
                         for feature in [Feature::TxChecksum, Feature::Tso, Feature::Gso, Feature::Gro] {
                             links.set_feature(HOST_DEVICE, feature, false)?;
                         }
                         links.add_address(HOST_DEVICE, address.into(), 8)?;
                         finish(&mut links, HOST_DEVICE, bucket(1))?;
-                        // Whom a host knows it asks no more: over full links its questions may be lost, and datagrams that nobody answers wait for them.
+                        // A host asks only once for a neighbour's address: requests may be lost on full links, and
+                        // datagrams would wait for the answer.
                         std::fs::write(NEIGHBOURS_REACHABLE_MS, DAY_MS)
                     })??;
                 }
@@ -210,7 +213,7 @@ impl Network {
         Ok(())
     }
 
-    /// The fat-tree whose hosts there are.
+    /// The fat-tree whose hosts the network has.
     pub fn tree(&self) -> FatTree {
         self.settings.tree
     }
@@ -225,41 +228,41 @@ impl Network {
         self.settings.tree.host_address(host).expect("a host of the tree")
     }
 
-    /// Starts a controller in place of the one that runs, and waits until it has every switch.
+    /// Starts a controller in place of the running one, and waits until every switch has connected.
     ///
     /// # Errors
-    /// When it ends, or does not have them within a minute.
+    /// The controller ends, or some switch does not connect within a minute.
     pub fn start_controller(&mut self, routing: &str, seed: u64, stop: &AtomicBool) -> io::Result<()> {
         let count = self.nodes.len();
         self.launch_controller(routing, seed)?.wait_for_switches(count, stop)
     }
 
-    /// The same without waiting.
+    /// Starts a controller as [`Network::start_controller`] does, without waiting.
     pub(super) fn launch_controller(&mut self, routing: &str, seed: u64) -> io::Result<&mut Controller> {
-        // Two cannot listen at one place.
+        // Two controllers cannot listen at one socket.
         self.controller = None;
         let new = Controller::start(&self.settings, routing, seed, &self.folder.0, &self.said)?;
         Ok(self.controller.insert(new))
     }
 
-    /// Waits until the controller, where one runs, has every switch that runs.
+    /// Waits until every running switch has connected to the controller, if one runs.
     pub(super) fn wait_for_controller(&mut self, stop: &AtomicBool) -> io::Result<()> {
         let count = self.switches.iter_mut().map(Switch::is_running).filter(|&runs| runs).count();
         self.controller.as_mut().map_or(Ok(()), |controller| controller.wait_for_switches(count, stop))
     }
 
-    /// What controllers have said, from line `from` on.
+    /// The controllers' output from line `from` on.
     pub(super) fn said(&self, from: usize) -> Vec<Value> {
         controller::lock(&self.said).get(from..).unwrap_or_default().to_vec()
     }
 
-    /// The number of the switch with that name.
+    /// The number of the switch called `name`.
     fn number(&self, name: &str) -> io::Result<usize> {
         let found = self.nodes.iter().position(|node| node.name == name);
         found.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, format!("no switch is called {name}")))
     }
 
-    /// Kills a switch; as without power, its ports have no carrier.
+    /// Kills a switch. Its ports lose their carrier, as without power.
     pub(super) fn kill(&mut self, name: &str) -> io::Result<()> {
         let n = self.number(name)?;
         self.switches[n].kill();
@@ -273,15 +276,15 @@ impl Network {
         self.switches[n].revive(&self.spaces[n])
     }
 
-    /// Has a switch lose its entries.
+    /// Deletes a switch's entries.
     pub(super) fn flush(&self, name: &str) -> io::Result<()> {
         self.switches[self.number(name)?].flush()
     }
 
-    /// Undoes what faults have done: every switch runs, every link is up.
+    /// Undoes the effects of faults: every switch runs, every link is up.
     ///
     /// # Errors
-    /// A switch that does not start.
+    /// A switch that fails to start.
     pub fn restore(&mut self) -> io::Result<()> {
         for n in 0..self.nodes.len() {
             self.each_device(n, Links::up)?;
@@ -292,7 +295,7 @@ impl Network {
         Ok(())
     }
 
-    /// The link at a port goes down or comes up.
+    /// Sets the link at a port up or down.
     pub(super) fn set_link(&self, name: &str, port: usize, up: bool) -> io::Result<()> {
         let n = self.number(name)?;
         let device = &self.nodes[n].ports[port].device;
@@ -313,7 +316,7 @@ impl Network {
         Ok(())
     }
 
-    /// Counters of the ports by which switches send up.
+    /// The counters of the ports by which switches send up.
     pub(super) fn upward(&self) -> io::Result<Upward> {
         let mut opened = Vec::new();
         for (node, space) in self.nodes.iter().zip(&self.spaces) {
@@ -332,7 +335,7 @@ impl Network {
 pub(super) struct Upward(Vec<(Links, Vec<String>)>);
 
 impl Upward {
-    /// Frames each has sent, switch by switch and port by port.
+    /// The frames that each port has sent, switch by switch and port by port.
     pub(super) fn sent_frames(&mut self) -> io::Result<Vec<u64>> {
         let mut sent = Vec::new();
         for (links, devices) in &mut self.0 {
@@ -349,14 +352,14 @@ impl Upward {
     }
 }
 
-/// Room at each of so many ports of one switch: together they keep below the send buffer of their socket.
+/// The queue of each of `ports` ports of one switch: together they stay below the send buffer of their socket.
 fn queue_bytes(ports: usize) -> u32 {
     let frames = SOCKET_BYTES / SOCKET_FRAME_BYTES / ports.max(1) as u32;
-    // A bucket takes no queue that is smaller than what goes at once.
+    // A bucket takes no queue that is smaller than its burst.
     frames.clamp(2, QUEUE_FRAMES) * FRAME_BYTES
 }
 
-/// Whether somebody wants this to end.
+/// Returns an error if `stop` was raised.
 pub(super) fn check(stop: &AtomicBool) -> io::Result<()> {
     if stop.load(Ordering::Relaxed) { Err(io::Error::new(ErrorKind::Interrupted, "stopped")) } else { Ok(()) }
 }

@@ -1,4 +1,5 @@
-//! Who sends to whom: the patterns of a scenario's `permutation` and its `shuffle`, so that a seed means the same in both worlds.
+//! Traffic patterns: those of a scenario's `permutation` and `shuffle`, so that a seed gives the same pairs in testbed
+//! and simulation.
 
 use sluicenet_experiment::workload::{permutation_pairs, shuffle_order};
 use sluicenet_proto::frame::HostId;
@@ -8,22 +9,23 @@ use std::fmt;
 use std::str::FromStr;
 
 const SHUFFLE: &str = "shuffle";
-/// Those there are; a scenario's pairs from a file have no place on a command line.
+/// The names of the patterns; a command line cannot give a scenario's pairs from a file.
 const NAMES: [&str; 8] =
     ["random", "non-bijective", "stride", "staggered", "inter-pod-incoming", "same-id-outgoing", "hotspot", SHUFFLE];
 /// The number of the only workload.
 const NUMBER: u8 = 0;
 
-/// A benchmark of the suite, as the command line has it: `stride:4` is a scenario's `stride(4)`, `staggered:0.5/0.3` its `staggered(0.5, 0.3)`.
+/// A benchmark of the suite in its form on the command line: `stride:4` is a scenario's `stride(4)`,
+/// `staggered:0.5/0.3` its `staggered(0.5, 0.3)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
-/// What a host sends: to whom, one after the other.
+/// A host's flows, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Who sends.
+    /// The sender.
     pub src: HostId,
-    /// To whom.
+    /// The receivers in order.
     pub to: Vec<HostId>,
 }
 
@@ -36,7 +38,7 @@ impl fmt::Display for Pattern {
 impl FromStr for Pattern {
     type Err = String;
 
-    /// Reads one; whether there is such a pattern shows where its jobs are made.
+    /// Parses a pattern; [`Pattern::jobs`] finds unknown names.
     fn from_str(text: &str) -> Result<Pattern, String> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-:/.".contains(c);
         match !text.is_empty() && text.chars().all(is_plain) {
@@ -52,10 +54,10 @@ impl Pattern {
         self.0 == SHUFFLE
     }
 
-    /// Who sends to whom; the same for the same seed, and the same as simulated.
+    /// The flows of each sender. Equal seeds give equal flows, in the simulation too.
     ///
     /// # Errors
-    /// What a scenario with that pattern would be refused for.
+    /// An unknown pattern, or the error of a scenario with this pattern.
     pub fn jobs(&self, tree: FatTree, seed: u64) -> Result<Vec<Job>, String> {
         let hosts = tree.hosts();
         if self.is_shuffle() {

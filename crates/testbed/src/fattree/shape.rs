@@ -1,11 +1,11 @@
-//! What is built: the switches of a fat-tree, or of the hierarchical tree beside it, with their ports.
+//! The network's shape: the switches of a fat-tree or of the hierarchical tree, with their ports.
 
 use sluicenet_planner::export::{bridge, device};
 use sluicenet_planner::hierarchical::{self, Hierarchical};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::fat_tree::{self, FatTree, Peer};
 
-/// Which tree the hosts are at.
+/// The tree that connects the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// The k-ary fat-tree.
@@ -14,41 +14,41 @@ pub enum Shape {
     Hierarchical,
 }
 
-/// A switch that is to be.
+/// A switch to be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name as a bridge.
+    /// The name of the switch as a bridge.
     pub name: String,
-    /// What it tells the controller that it is.
+    /// The datapath id that the switch tells the controller.
     pub datapath_id: u64,
-    /// Its ports, port 0 first.
+    /// The ports of the switch, port 0 first.
     pub ports: Vec<Port>,
 }
 
 /// A port of a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its device.
+    /// The port's network device.
     pub device: String,
-    /// What it leads to.
+    /// The other end of the port's link.
     pub to: End,
     /// The rate of its link, in bits a second.
     pub rate_bps: u64,
-    /// Whether it leads away from hosts.
+    /// Whether the port leads away from hosts.
     pub upward: bool,
 }
 
-/// What a port leads to.
+/// The other end of a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// A host.
     Host(HostId),
-    /// A switch by number, at a port of it.
+    /// A switch by number, and its port.
     Switch(usize, usize),
 }
 
 impl Shape {
-    /// Its switches by number, for the hosts of `tree` whose links have `rate_bps`.
+    /// The shape's switches by number, for the hosts of `tree` whose links have `rate_bps`.
     pub fn nodes(self, tree: FatTree, rate_bps: u64) -> Vec<Node> {
         match self {
             Shape::FatTree => tree.switches().map(|s| of_fat_tree(tree, s, rate_bps)).collect(),

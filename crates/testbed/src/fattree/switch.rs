@@ -1,7 +1,7 @@
 //! One switch: Open vSwitch with a database, files and a process of its own.
 //!
-//! A process has one socket for the frames of all its ports, so that frames which wait at one port take the room of the others': with a process for
-//! each switch, no switch takes another one's, and one can be killed alone.
+//! The ports of a process share one socket for sending, so that frames waiting at one port take room of the other
+//! ports. With a process for each switch, no switch takes another's room, and each can be killed alone.
 
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::process::Program;
@@ -10,39 +10,39 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where the package has the form of its database.
+/// The schema of the database in Open vSwitch's package.
 pub const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// Its programs.
+/// The programs of Open vSwitch.
 pub const PROGRAMS: [&str; 5] = ["ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl"];
 /// Time for a program to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a switch is to be.
+/// The settings of a switch.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Its name as a bridge.
+    /// The name of the switch as a bridge.
     pub name: String,
-    /// What it tells the controller that it is.
+    /// The datapath id that the switch tells the controller.
     pub datapath_id: u64,
-    /// Its devices, port 1 first.
+    /// The devices of the switch, port 1 first.
     pub devices: Vec<String>,
     /// The socket at which the controller listens.
     pub controller: PathBuf,
-    /// How often its counters are brought up to date, at most, in milliseconds.
+    /// The shortest interval between updates of the switch's counters, in milliseconds.
     pub refresh_ms: u32,
 }
 
-/// A switch that runs, or did.
+/// A switch that runs, or that ran before.
 #[derive(Debug)]
 pub struct Switch {
     plan: Plan,
     folder: PathBuf,
-    // In this order: the switch ends first.
+    // The order of the fields matters: the switch ends first.
     program: Option<Program>,
     _database: Program,
 }
 
-/// Where a program is: the system's own are not in everybody's search path.
+/// The path of an installed program. The system programs are not in every user's search path.
 pub fn installed(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"].map(PathBuf::from);
@@ -50,7 +50,7 @@ pub fn installed(name: &str) -> Option<PathBuf> {
     places.find_map(|place| Some(place.join(name)).filter(|file| file.is_file()))
 }
 
-/// A program of a switch that keeps its files where it is told.
+/// A command for a program of Open vSwitch with its files in `folder`.
 fn tool(name: &str, folder: &Path) -> Command {
     let mut command = Command::new(installed(name).unwrap_or_else(|| name.into()));
     for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
@@ -69,7 +69,7 @@ fn run(mut command: Command) -> io::Result<String> {
     Err(io::Error::other(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim())))
 }
 
-/// Makes an empty database, which every switch begins with.
+/// Makes the empty database from which every switch starts.
 pub fn make_database(file: &Path) -> io::Result<()> {
     let mut command = tool("ovsdb-tool", file.parent().unwrap_or(Path::new("/")));
     command.arg("create").arg(file).arg(SCHEMA);
@@ -91,10 +91,10 @@ fn wait_for(socket: &Path, program: &mut Program) -> io::Result<()> {
 }
 
 impl Switch {
-    /// Starts it with its files in `folder`, which is made, from a copy of `database`.
+    /// Starts a switch from a copy of `database`, with its files in a new `folder`.
     pub fn start(plan: Plan, folder: PathBuf, database: &Path, namespace: &Namespace) -> io::Result<Switch> {
         std::fs::create_dir(&folder)?;
-        // The only socket of a controller that the switch lets its database name.
+        // The switch lets its database name only this socket of a controller.
         std::os::unix::fs::symlink(&plan.controller, folder.join(format!("{}.controller", plan.name)))?;
         let own = folder.join("conf.db");
         std::fs::copy(database, &own)?;
@@ -110,7 +110,7 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Writes into the database what the switch is to be when it starts.
+    /// Writes the switch's settings into its database.
     fn configure(&self) -> io::Result<()> {
         let Plan { name, datapath_id, devices, refresh_ms, .. } = &self.plan;
         let controller = format!("unix:{}/{name}.controller", self.folder.display());
@@ -121,7 +121,7 @@ impl Switch {
         command.args(["--", "add-br", name, "--", "set", "Bridge", name]);
         command.args(["datapath_type=netdev", "protocols=OpenFlow13", "fail_mode=secure"]);
         command.arg(format!("other_config:datapath-id={datapath_id:016x}"));
-        // Its own counters of flows: past so many the oldest go.
+        // A table for the switch's own counters of flows; when the table is full, the oldest entries go.
         command.args(["flow_tables:1=@counted", "--", "--id=@counted", "create", "Flow_Table"]);
         command.args(["flow_limit=4096", "overflow_policy=evict", "--", "set-controller", name, &controller]);
         command.args(["--", "set", "Controller", name, "connection_mode=out-of-band", "max_backoff=1000"]);
@@ -129,7 +129,7 @@ impl Switch {
         for (number, device) in (1..).zip(devices) {
             command.args(["--", "add-port", name, device, "--", "set", "Interface", device]);
             command.arg(format!("ofport_request={number}"));
-            // Without that it takes the queues away that are at its devices.
+            // Without this, the switch removes the queues of its devices.
             command.args(["--", "set", "Port", device, "qos=@shaped"]);
         }
         command.args(["--", "--id=@shaped", "create", "QoS", "type=linux-noop"]);
@@ -152,17 +152,17 @@ impl Switch {
         Ok(())
     }
 
-    /// Kills it.
+    /// Kills the switch.
     pub fn kill(&mut self) {
         self.program = None;
     }
 
-    /// Whether it does.
+    /// Whether the switch is running.
     pub fn is_running(&mut self) -> bool {
         self.program.as_mut().is_some_and(|program| matches!(program.try_wait(), Ok(None)))
     }
 
-    /// Has it lose all its entries.
+    /// Deletes all entries of the switch's tables.
     pub fn flush(&self) -> io::Result<()> {
         let mut command = self.ofctl();
         command.args(["del-flows", &self.plan.name]);
@@ -172,7 +172,7 @@ impl Switch {
     fn vsctl(&self) -> Command {
         let mut command = tool("ovs-vsctl", &self.folder);
         command.arg(format!("--db=unix:{}", self.folder.join("db.sock").display()));
-        // The file is there a moment before somebody listens.
+        // The socket's file exists a moment before the switch listens.
         command.args(["--timeout=60", "--retry"]);
         command
     }

@@ -1,4 +1,4 @@
-//! Traffic between hosts: TCP as fast as it goes or UDP at the rate of a link, and what of it arrives.
+//! Traffic between hosts: TCP at full speed or UDP at the rate of a link, and the count of received bytes.
 
 use super::network::{Network, check};
 use super::pattern::Job;
@@ -16,37 +16,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Where hosts receive.
+/// The port at which hosts receive.
 const PORT: u16 = 5001;
-/// Where they are asked whether they are there.
+/// The port at which hosts receive probes.
 const PROBE_PORT: u16 = 9;
-/// Ports flows come from: the least, and how many.
+/// Source ports of flows: the lowest, and their number.
 const FROM_PORT: u16 = 10_000;
 const FROM_PORTS: u64 = 50_000;
-/// Tells the draws of when datagrams go from others of the seed.
+/// Separates the random sending times of datagrams from other uses of the seed.
 const MOMENTS: u64 = 0x4d4f_4d45;
-/// How long a thread waits for its socket before it looks whether to end.
+/// How long a thread waits for its socket before it checks for a stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long until everybody is reached.
+/// The time limit for a probe of every pair to arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A frame without its check sequence, full; and what of it is a program's, by UDP, and by TCP with timestamps.
+/// A full frame without its check sequence, and its payload with UDP, and with TCP with timestamps.
 const FRAME_BYTES: u32 = 1_514;
 const UDP_BYTES: usize = 1_472;
 const TCP_BYTES: u32 = 1_448;
 
-/// What carries the bytes.
+/// The transport protocol of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// As fast as it goes.
+    /// TCP at full speed.
     Tcp,
-    /// At the rate of the sender's link, whatever arrives.
+    /// UDP at the rate of the sender's link, regardless of losses.
     Udp,
 }
 
 impl Transport {
-    /// What a link carries of a program's bytes at most, of its rate.
+    /// The largest share of a link's rate that is application payload.
     pub fn goodput(self) -> f64 {
         let payload = match self {
             Transport::Tcp => TCP_BYTES,
@@ -56,23 +56,23 @@ impl Transport {
     }
 }
 
-/// A flow that is or was.
+/// A running or finished flow.
 #[derive(Debug)]
 pub struct Flow {
-    /// Who sends.
+    /// The sender.
     pub src: HostId,
-    /// Who receives.
+    /// The receiver.
     pub dst: HostId,
-    /// Bytes that have arrived.
+    /// Received bytes.
     pub arrived: AtomicU64,
-    /// When its first byte was sent, and when its last one had arrived.
+    /// The time of sending the first byte, and of receiving the last one.
     pub times: Mutex<(Option<Instant>, Option<Instant>)>,
 }
 
-/// Senders and receivers at work.
+/// Running senders and receivers.
 #[derive(Debug)]
 pub struct Traffic {
-    /// In the order of the jobs.
+    /// The flows in the order of the jobs.
     pub flows: Arc<Vec<Flow>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -87,7 +87,7 @@ impl Drop for Traffic {
     }
 }
 
-/// What all threads of one traffic know.
+/// Data that all threads of one traffic share.
 #[derive(Clone)]
 struct Shared {
     flows: Arc<Vec<Flow>>,
@@ -97,10 +97,11 @@ struct Shared {
 }
 
 impl Traffic {
-    /// Starts it. With `bytes` each flow has so many, and a host's next one begins when its last one has arrived.
+    /// Starts the traffic. With `bytes`, each flow has this size, and a host's next flow begins when the last has
+    /// arrived.
     ///
     /// # Errors
-    /// When sockets cannot be had.
+    /// A socket that cannot be opened.
     pub fn start(
         network: &Network,
         jobs: &[Job],
@@ -145,7 +146,7 @@ impl Traffic {
                         Transport::Udp => send_datagrams(&shared, &space, number, from, to, rate_bps),
                         Transport::Tcp => send_stream(&shared, &space, number, from, to),
                     };
-                    // Whoever reads the results sees that nothing arrived; what stops a traffic is no news.
+                    // Results show a flow of which nothing arrived; an error after the stop is expected.
                     if sent.is_err() && shared.is_over() {
                         return;
                     }
@@ -155,14 +156,14 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// Whether all bytes have arrived of flows that have an end.
+    /// Whether all bytes of all flows have arrived; flows without an end never finish.
     pub fn is_done(&self) -> bool {
         self.flows.iter().all(|flow| flow.times().1.is_some())
     }
 }
 
 impl Flow {
-    /// When it began and ended.
+    /// The times at which the flow began and ended.
     pub fn times(&self) -> (Option<Instant>, Option<Instant>) {
         *self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -181,18 +182,18 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The port a flow comes from: by it, switches that hash tell flows apart. With `attempt`, another one.
+    /// The source port of a flow, by which hashing switches tell flows apart. Another `attempt` gives another port.
     fn port(&self, number: usize, attempt: u64) -> u16 {
         FROM_PORT + (hash_words(&[self.seed, number as u64, attempt]) % FROM_PORTS) as u16
     }
 
-    /// A flow's number in front of its bytes says which it is.
+    /// The flow whose number is in front of its bytes.
     fn flow(&self, head: [u8; 4]) -> Option<&Flow> {
         self.flows.get(u32::from_be_bytes(head) as usize)
     }
 }
 
-/// Whether a socket has only waited.
+/// Whether an error says only that the socket has waited.
 fn waited(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
@@ -220,20 +221,20 @@ fn send_datagrams(
     let mut payload = [0; UDP_BYTES];
     payload[..4].copy_from_slice(&(number as u32).to_be_bytes());
     let gap = Duration::from_secs_f64(f64::from(8 * FRAME_BYTES) / rate_bps as f64);
-    // Each goes at a moment of its own in its time: senders that keep step fall into step with a full queue, which then has room for
-    // the same of them every time.
+    // Each datagram leaves at a random moment of its slot. Senders in step with each other stay in step with a full
+    // queue, which would have room for the same senders every time.
     let mut rng = Rng::from_words(&[shared.seed, number as u64, MOMENTS]);
     let mut slot = Instant::now();
     while !shared.is_over() {
         let moment = slot + gap.mul_f64(rng.unit_f64());
         std::thread::sleep(moment.saturating_duration_since(Instant::now()));
-        // What does not fit into the host's queue is dropped there, as anywhere.
+        // The host's queue drops a datagram that does not fit.
         if socket.send(&payload).is_ok() {
             shared.flows[number].begin();
         }
         slot += gap;
         let now = Instant::now();
-        // A thread that was late sends no burst.
+        // A thread that was late does not send a burst.
         if now.saturating_duration_since(slot) > 4 * gap {
             slot = now;
         }
@@ -322,7 +323,7 @@ fn send_stream(shared: &Shared, space: &Namespace, number: usize, from: Ipv4Addr
     }
     stream.shutdown(Shutdown::Write)?;
     stream.set_read_timeout(Some(LOOK))?;
-    // The receiver closes when it has everything.
+    // The receiver closes when it has read all bytes.
     loop {
         match stream.read(&mut [0; 16]) {
             Err(e) if waited(&e) && !shared.is_over() => {}
@@ -331,7 +332,7 @@ fn send_stream(shared: &Shared, space: &Namespace, number: usize, from: Ipv4Addr
     }
 }
 
-/// A connection from a port that was chosen.
+/// Opens a connection from a chosen port.
 fn open(shared: &Shared, space: &Namespace, from: SocketAddrV4, to: SocketAddrV4) -> io::Result<TcpStream> {
     let stream = space.enter(|| -> io::Result<TcpStream> {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
@@ -351,10 +352,10 @@ fn open(shared: &Shared, space: &Namespace, from: SocketAddrV4, to: SocketAddrV4
     Err(ErrorKind::Interrupted.into())
 }
 
-/// Has every pair find each other, by ARP and a datagram, before it counts.
+/// Sends probes between all pairs before the measurement, so that ARP has found every address.
 ///
 /// # Errors
-/// A pair of whom nothing arrives.
+/// A pair without a received probe.
 pub fn reach(network: &Network, jobs: &[Job], stop: &AtomicBool) -> io::Result<()> {
     let socket = |host| -> io::Result<UdpSocket> {
         let at = (network.address(host), PROBE_PORT);
@@ -374,7 +375,7 @@ pub fn reach(network: &Network, jobs: &[Job], stop: &AtomicBool) -> io::Result<(
             let _ = sockets[src as usize].send_to(&from.octets(), (to, PROBE_PORT));
             let mut buffer = [0; 64];
             match sockets[dst as usize].recv_from(&mut buffer) {
-                // Late ones of another pair are passed over.
+                // Late probes of another pair are ignored.
                 Ok((4, source)) if source.ip() == from => break,
                 _ => {}
             }

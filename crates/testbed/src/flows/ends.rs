@@ -11,23 +11,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a call may block before it is looked whether all is over.
+/// How long a call may block before the thread checks for the end of the run.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Bytes of IP and UDP around the payload of a datagram.
 const IP_UDP: u32 = 28;
-/// Written to a connection at once, and read at once.
+/// The most bytes per write to a connection, and per read.
 const CHUNK: usize = 64 << 10;
 
-/// What passed.
+/// The counters of a flow.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Bytes of payload.
+    /// Received bytes of payload.
     pub received: AtomicU64,
     pub datagrams_sent: AtomicU64,
     pub datagrams_received: AtomicU64,
 }
 
-/// At most so many bytes a second.
+/// A limit in bytes per second.
 #[derive(Debug)]
 pub(super) struct Pace {
     seconds_per_byte: f64,
@@ -39,7 +39,7 @@ impl Pace {
         Pace { seconds_per_byte: 8.0 / rate.as_bps() as f64, free_at: None }
     }
 
-    /// So many bytes passed: waits until the next may.
+    /// Counts sent bytes, and waits until the next may be sent.
     fn wait(&mut self, bytes: u32) {
         let now = Instant::now();
         let time = Duration::from_secs_f64(f64::from(bytes) * self.seconds_per_byte);
@@ -54,7 +54,7 @@ enum Sockets {
     Stream { sender: Stream, receiver: Stream },
 }
 
-/// A flow's sockets, connected.
+/// A flow's connected sockets.
 pub(super) struct Ends {
     sockets: Sockets,
     counts: Arc<Counts>,
@@ -89,7 +89,7 @@ impl Ends {
         Ok(Ends { sockets, counts: Arc::default() })
     }
 
-    /// The same between light sockets.
+    /// Opens both ends of a flow between light sockets.
     pub fn open_light(hosts: &mut Hosts<'_>, flow: &Flow, port: u16) -> Result<Ends, PaError> {
         let failed = |e: std::io::Error| PaError::io("a light socket", &e);
         let to = hosts.host(flow.to)?;
@@ -98,7 +98,7 @@ impl Ends {
         let from = hosts.host(flow.from)?;
         let what = || format!("a stream from {} to {at}", from.address());
         let sender = from.connect(at).map_err(|e| PaError::io(&what(), &e))?;
-        // Who is connected is there to be accepted.
+        // After connecting, the connection can be accepted at once.
         let (receiver, _) = listener.accept().map_err(failed)?;
         let sockets = Sockets::Stream { sender: Stream::Light(sender), receiver: Stream::Light(receiver) };
         Ok(Ends { sockets, counts: Arc::default() })
@@ -144,7 +144,7 @@ fn accept(listener: &TcpListener, what: &str) -> Result<TcpStream, PaError> {
     }
 }
 
-/// One end.
+/// One end of a flow.
 pub(super) enum End {
     SendDatagrams { socket: UdpSocket, len: usize, pace: Option<Pace>, counts: Arc<Counts> },
     ReceiveDatagrams { socket: UdpSocket, counts: Arc<Counts> },
@@ -153,11 +153,11 @@ pub(super) enum End {
 }
 
 impl End {
-    /// Sends or receives until all is over.
+    /// Sends or receives until the end of the run.
     pub fn run(self, over: &AtomicBool) -> Result<(), PaError> {
         let is_over = || over.load(Ordering::Relaxed);
         let failed = |e: std::io::Error| PaError::io("a flow's socket", &e);
-        // It blocked for too long, was interrupted, or is told of what the other end said.
+        // These errors do not end the flow: a timeout, an interrupt, or an error message from the other end.
         let passes = |e: &std::io::Error| {
             matches!(
                 e.kind(),
@@ -201,7 +201,7 @@ impl End {
                 while !is_over() {
                     match stream.write(&payload) {
                         Ok(_) => {}
-                        // The receiver saw that all is over before.
+                        // The receiver may notice the end of the run first.
                         Err(e) if passes(&e) || is_over() => {}
                         Err(e) => return Err(failed(e)),
                     }

@@ -1,5 +1,5 @@
-//! Flows without an end between real sockets: who sends to whom as the simulated permutation says it, at full speed, and how fast each
-//! of them is.
+//! Flows without an end between real sockets, and their rates. Senders and receivers are those of the simulated
+//! permutation, and all send at full speed.
 
 mod ends;
 
@@ -19,44 +19,45 @@ use sluicenet_scenario::{Scenario, Transport, Workload};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether somebody wants to stop.
+/// How often the run checks for a stop.
 const NAP: Duration = Duration::from_millis(50);
 /// The port of the first flow's receiver.
 const FIRST_PORT: u16 = 5001;
-/// Flows that one program can have: each is two threads, two sockets and a port.
+/// The most flows of one program: each has two threads, two sockets and a port.
 pub const FLOWS_MAX: usize = 1024;
 const _: () = assert!(FIRST_PORT as usize + FLOWS_MAX <= u16::MAX as usize);
 
-/// A flow, between two vNICs: those of a priority of `server.lossy_vnic` are between second ones, numbered behind the machines.
+/// A flow between two vNICs. Flows with the priority of `server.lossy_vnic` are between second vNICs, whose numbers
+/// follow those of the machines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
-    /// The server and the machine that send.
+    /// The sender's server and machine.
     pub from: (HostId, u8),
-    /// Those that receive.
+    /// The receiver's server and machine.
     pub to: (HostId, u8),
-    /// What carries it.
+    /// The transport protocol.
     pub transport: Transport,
-    /// The rate at which datagrams are offered; default as fast as they leave.
+    /// The rate at which the sender offers datagrams; default full speed.
     pub rate: Option<Rate>,
-    /// Its priority.
+    /// The priority of the flow's frames.
     pub priority: u8,
 }
 
-/// What came of them.
+/// The results of the flows.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Each flow's rate after the warm-up.
     pub streams: Streams,
-    /// Datagrams that were sent, and received, in the whole run.
+    /// Sent and received datagrams in the whole run.
     pub datagrams: [u64; 2],
-    /// How long was measured; nothing where it was stopped in the warm-up.
+    /// Duration of the measurement; zero if stopped in the warm-up.
     pub measured: Duration,
 }
 
-/// The flows of a scenario that real sockets can be, in the order of their numbers.
+/// The flows of a scenario for real sockets, in the order of their numbers.
 ///
 /// # Errors
-/// Refuses flows that the testbed cannot run, with their location in the file.
+/// A flow that the testbed cannot run, with its location in the file.
 pub fn flows(scenario: &Scenario) -> sluicenet_scenario::Result<Vec<Flow>> {
     let mut all = Vec::new();
     for (number, workload) in scenario.workloads.iter().enumerate() {
@@ -99,7 +100,7 @@ pub fn flows(scenario: &Scenario) -> sluicenet_scenario::Result<Vec<Flow>> {
     Ok(all)
 }
 
-/// Refuses a connection that policy forbids: it is never opened, and the run would not begin.
+/// Refuses a connection that the policy forbids: it would never open, and the run would not begin.
 fn connects(scenario: &Scenario, number: usize, flow: &Flow) -> sluicenet_scenario::Result<()> {
     if scenario.policy.is_empty() || flow.transport == Transport::Udp {
         return Ok(());
@@ -116,7 +117,8 @@ fn connects(scenario: &Scenario, number: usize, flow: &Flow) -> sluicenet_scenar
     }
 }
 
-/// The flow between the vNICs that its priority chooses. Datagrams that nobody holds back leave no faster than a vNIC sends.
+/// Moves a flow to the vNICs that its priority selects. Datagrams without backpressure get the rate at which a vNIC
+/// sends.
 fn by_vnics(scenario: &Scenario, flow: Flow) -> Flow {
     if scenario.server.lossy_vnic != Some(flow.priority) {
         return flow;
@@ -128,10 +130,10 @@ fn by_vnics(scenario: &Scenario, flow: Flow) -> Flow {
     Flow { from: second(flow.from), to: second(flow.to), rate, ..flow }
 }
 
-/// Runs the flows of a plan for as long as its scenario says.
+/// Runs the flows of a plan for the duration of its scenario.
 ///
 /// # Errors
-/// What the system refused.
+/// A request that the system refused.
 pub fn run(plan: &Plan, endpoints: &Endpoints, stop: &AtomicBool) -> Result<Outcome, PaError> {
     let scenario = &plan.scenario;
     let flows = flows(scenario).map_err(|e| PaError::Workload(e.to_string()))?;
@@ -141,7 +143,7 @@ pub fn run(plan: &Plan, endpoints: &Endpoints, stop: &AtomicBool) -> Result<Outc
     let [warmup, duration] = [scenario.warmup, duration].map(|d| Duration::from_nanos(d.as_ps() / 1000));
     let over = AtomicBool::new(false);
     std::thread::scope(|threads| {
-        // A thread of its own makes the sockets: it goes through namespaces, which its maker must not find itself in.
+        // Another thread makes the sockets: it changes its namespace, and the caller's must stay.
         let opened = threads
             .spawn(|| {
                 let (congestion, nagle) = (kernel_name(scenario.tcp.congestion), scenario.tcp.nagle);
@@ -197,7 +199,7 @@ pub fn run(plan: &Plan, endpoints: &Endpoints, stop: &AtomicBool) -> Result<Outc
                 break;
             }
         }
-        // Stopped before the warm-up was over: nothing was measured.
+        // A run that was stopped before the end of the warm-up has no results.
         let (marked, before) = mark.filter(|(at, _)| *at >= start + warmup).unwrap_or((last, seen.clone()));
         let (measured, after) = (last.duration_since(marked), seen);
         over.store(true, Ordering::SeqCst);
@@ -241,7 +243,7 @@ mod tests {
         Plan::new(&Scenario::parse(&text, "t.toml").unwrap().scenario)
     }
 
-    /// Over loopback, all machines in one namespace: nobody is held back.
+    /// Over loopback, with all machines in one namespace and without backpressure.
     #[test]
     fn each_flow_is_measured() {
         for transport in ["udp", "tcp"] {

@@ -1,4 +1,4 @@
-//! The file system a guest starts from.
+//! The file system from which a guest starts.
 
 use super::{GuestError, MARK, Parts, at};
 use std::collections::BTreeSet;
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-/// What guests of an image have beside busybox and the modules.
+/// The contents of an image besides busybox and the modules.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    /// Programs of this machine, with their libraries; under their own names in `/usr/bin`.
+    /// Programs of this machine, with their libraries; placed in `/usr/bin` under their own names.
     pub programs: Vec<PathBuf>,
-    /// Files of their own, which may be executed: where they are, and what is in them.
+    /// Other files, all executable: their paths and contents.
     pub files: Vec<(PathBuf, Arc<[u8]>)>,
 }
 
-/// What guests start from. Nothing of it tells one guest from another.
+/// The initial file system of guests. All guests of a testbed can share it.
 #[derive(Clone, Debug)]
 pub struct Image {
     path: PathBuf,
@@ -23,41 +23,42 @@ pub struct Image {
 }
 
 impl Image {
-    /// MiB of a kernel and of what it needs to run a few programs.
+    /// Memory in MiB for a kernel and a few programs.
     const KERNEL_MIB: u64 = 128;
 
-    /// Makes one in a file.
+    /// Writes an image to a file.
     ///
     /// # Errors
-    /// When something cannot be read or written.
+    /// A file that cannot be read or written.
     pub fn write(parts: &Parts, contents: &Contents, path: &Path) -> Result<Image, GuestError> {
         let bytes = file_system(parts, contents)?;
         std::fs::write(path, &bytes).map_err(at(path))?;
         Ok(Image { path: path.to_owned(), bytes: bytes.len() as u64 })
     }
 
-    /// One that was made before.
+    /// Opens an existing image.
     ///
     /// # Errors
-    /// When there is none.
+    /// The file does not exist.
     pub fn open(path: &Path) -> Result<Image, GuestError> {
         let bytes = std::fs::metadata(path).map_err(at(path))?.len();
         Ok(Image { path: path.to_owned(), bytes })
     }
 
-    /// Where it is.
+    /// The path of the image.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// MiB that a guest needs for it: it is there twice while it is unpacked, and may then be half of the memory.
+    /// Memory in MiB that a guest needs. While the image is unpacked it is in memory twice, and the unpacked files may
+    /// take half of the memory.
     pub fn memory_mib(&self) -> u32 {
         let image = self.bytes.div_ceil(1 << 20);
         u32::try_from(Image::KERNEL_MIB + 5 * image / 2).unwrap_or(u32::MAX)
     }
 }
 
-/// The initial file system, in the "newc" form of cpio, which the kernel unpacks.
+/// The initial file system, in the "newc" format of cpio, which the kernel unpacks.
 fn file_system(parts: &Parts, contents: &Contents) -> Result<Vec<u8>, GuestError> {
     let mut archive = Archive::default();
     ["dev", "proc", "sys", "tmp"].iter().for_each(|name| archive.folders(Path::new(name)));
@@ -75,7 +76,7 @@ fn file_system(parts: &Parts, contents: &Contents) -> Result<Vec<u8>, GuestError
         archive.file(&Path::new("usr/bin").join(program.file_name().unwrap_or_default()), program)?;
         archive.libraries_of(program)?;
     }
-    // Nothing but what it is told to say: no neighbours and routers are looked for.
+    // A guest must send no frames of its own accord: without IPv6 it does not look for neighbours and routers.
     init += "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6\n";
     init += "ip link set lo up\n";
     init += &format!("stty -echo\nn=0\necho '{MARK}0 0'\n");
@@ -97,7 +98,7 @@ struct Archive {
 }
 
 impl Archive {
-    /// One entry, unless there is one of that name.
+    /// Adds an entry, unless one of this name exists.
     fn entry(&mut self, name: &str, mode: u32, device: (u32, u32), data: &[u8]) {
         if !self.names.insert(name.to_owned()) {
             return;
@@ -112,14 +113,14 @@ impl Archive {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    /// A folder and those it is in.
+    /// Adds a folder and its parents.
     fn folders(&mut self, path: &Path) {
         let mut above: Vec<&Path> = path.ancestors().filter(|p| !p.as_os_str().is_empty()).collect();
         above.reverse();
         above.iter().for_each(|p| self.entry(&p.to_string_lossy(), 0o040_755, (0, 0), &[]));
     }
 
-    /// A file of this machine, which may be executed.
+    /// Adds a file of this machine, as an executable.
     fn file(&mut self, name: &Path, from: &Path) -> Result<(), GuestError> {
         let mut data = std::fs::read(from).map_err(at(from))?;
         leave_out_symbols(&mut data);
@@ -127,22 +128,22 @@ impl Archive {
         Ok(())
     }
 
-    /// What a program loads.
+    /// Adds the libraries of a program.
     fn libraries_of(&mut self, program: &Path) -> Result<(), GuestError> {
         libraries(program)?.iter().try_for_each(|l| self.file(l.strip_prefix("/").unwrap_or(l), l))
     }
 
-    /// A file, which may be executed.
+    /// Adds a file, as an executable.
     fn data(&mut self, name: &Path, data: &[u8]) {
         self.folders(name.parent().unwrap_or(Path::new("")));
         self.entry(&name.to_string_lossy(), 0o100_755, (0, 0), data);
     }
 }
 
-/// Cuts from a program or library what only debuggers and linkers read, many times the rest: what is behind its last segment,
-/// and the table of its sections. A file of another kind is left as it is.
+/// Removes from a program or library the large parts that only debuggers and linkers read: the bytes behind its last
+/// segment, and the table of its sections. Leaves files of other kinds unchanged.
 fn leave_out_symbols(elf: &mut Vec<u8>) {
-    /// `ET_EXEC` and `ET_DYN`: a module (`ET_REL`) is linked by its sections when it is loaded.
+    /// `ET_EXEC` and `ET_DYN`. A module (`ET_REL`) needs its sections, by which the kernel links it.
     const LOADED: [u64; 2] = [2, 3];
     let field = |at: usize, len: usize| {
         let bytes = elf.get(at..at.checked_add(len)?)?;
@@ -156,20 +157,20 @@ fn leave_out_symbols(elf: &mut Vec<u8>) {
         let (first, size, count) = (field(32, 8)? as usize, field(54, 2)? as usize, field(56, 2)? as usize);
         let mut end = (first + size * count) as u64;
         for header in (0..count).map(|i| first + size * i) {
-            // Where a segment is in the file, and its length there.
+            // The offset of a segment in the file, and its length there.
             end = end.max(field(header + 8, 8)?.checked_add(field(header + 32, 8)?)?);
         }
         (end <= elf.len() as u64).then_some(end as usize)
     };
     if let Some(end) = end() {
         elf.truncate(end);
-        // The place of the table, and how many it has.
+        // The offset of the section table, and its number of entries.
         elf[40..48].fill(0);
         elf[60..64].fill(0);
     }
 }
 
-/// The libraries of a program and what loads them; none of one that is linked statically.
+/// The libraries of a program and its loader; none for a static program.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>, GuestError> {
     let out = Command::new("ldd").arg(program).output().map_err(at(Path::new("ldd")))?;
     Ok(named_libraries(&String::from_utf8_lossy(&out.stdout)))

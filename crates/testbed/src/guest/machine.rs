@@ -1,14 +1,14 @@
-//! A guest's virtual machine: the process of QEMU, and what it is told.
+//! A guest's virtual machine: the QEMU process and its arguments.
 
 use super::{Attachment, GuestConfig, GuestError, Nic, Parts};
 use sluicenet_dataplane::process::Program;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// MiB of code that QEMU keeps translated of a guest: it would take up to a gigabyte.
+/// The size in MiB of QEMU's cache of translated code. The default cache would take up to a gigabyte.
 pub const TRANSLATED_MIB: u32 = 64;
 
-/// What a virtio device leaves to be done by others.
+/// Features by which a virtio device leaves work to others.
 const OFFLOADS: [&str; 10] = [
     "csum",
     "guest_csum",
@@ -22,7 +22,7 @@ const OFFLOADS: [&str; 10] = [
     "guest_ecn",
 ];
 
-/// A virtual machine that is killed when it is no longer needed, or nobody is there any more who would need it.
+/// A virtual machine that is killed when dropped, or when this process ends.
 #[derive(Debug)]
 pub(super) struct Machine(pub Program);
 
@@ -51,7 +51,7 @@ pub(super) fn qemu(parts: &Parts, config: &GuestConfig, console: &Path) -> Resul
     command.arg("-object").arg(format!("memory-backend-memfd,id=mem,size={memory}M,share=on"));
     command.args(["-numa", "node,memdev=mem"]);
     command.arg("-kernel").arg(&parts.kernel).arg("-initrd").arg(config.image.path());
-    // A machine that is emulated on busy processors may miss the timer's test, and the kernel would end there.
+    // A guest emulated on busy processors may fail the kernel's timer test, and the kernel would stop there.
     command.args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1 no_timer_check"]);
     command.arg("-chardev").arg(format!("socket,id=console,path={}", console.display()));
     command.args(["-serial", "chardev:console"]);
@@ -67,14 +67,14 @@ pub(super) fn qemu(parts: &Parts, config: &GuestConfig, console: &Path) -> Resul
             command.arg("-netdev").arg(tap);
         }
         Attachment::Socket(end) => {
-            // The one descriptor that a child gets without inheriting all.
+            // Standard input is the only descriptor that a child gets without inheriting all.
             command.stdin(end.try_clone().map_err(|e| GuestError::Io("the guest's socket".into(), e))?);
             command.args(["-netdev", "socket,id=net,fd=0"]);
         }
     }
     let mac = config.mac.map(|b| format!("{b:02x}")).join(":");
     command.arg("-device").arg(match config.nic {
-        // QEMU 7.2 ends with vectors under software emulation.
+        // QEMU 7.2 crashes with vectors under software emulation.
         Nic::Virtio if config.offloads => format!("virtio-net-pci,netdev=net,mac={mac},vectors=0,romfile="),
         Nic::Virtio => {
             format!("virtio-net-pci,netdev=net,mac={mac},vectors=0,romfile=,{}", OFFLOADS.join("=off,") + "=off")

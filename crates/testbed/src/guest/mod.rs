@@ -1,7 +1,7 @@
-//! Real virtual machines: QEMU guests at the switch, under software emulation, from an installed Debian kernel and a file
-//! system made on the spot: busybox, the modules of the network device, and programs with their libraries.
+//! Real virtual machines: QEMU guests at the switch, under software emulation. They use an installed Debian kernel and
+//! a generated file system with busybox, the modules of the network device, and programs with their libraries.
 //!
-//! A guest is told what to do through its serial console, one command at a time.
+//! A guest receives commands through its serial console, one at a time.
 
 mod image;
 mod machine;
@@ -27,32 +27,32 @@ use std::time::{Duration, Instant};
 
 /// The network device of a guest.
 pub const GUEST_DEVICE: &str = "eth0";
-/// Bytes of a line that a terminal takes at once, less its end (termios(3), canonical mode).
+/// The most bytes of a line that a terminal takes, less the line's end (termios(3), canonical mode).
 const COMMAND_BYTES_MAX: usize = 4_000;
 
-/// Begins the line that says how a command ended.
+/// The beginning of the line that reports a command's exit code.
 const MARK: &str = "=== ";
-/// Bytes that a guest may say in answer to one command.
+/// The most bytes of output of one command.
 const SAID_BYTES_MAX: usize = 64 << 20;
 
-/// Why there is no guest, or no answer of it.
+/// An error of a guest.
 #[derive(Debug)]
 pub enum GuestError {
-    /// This has to be installed first.
+    /// A missing program or kernel.
     Missing(String),
-    /// A file, a program or a socket.
+    /// An error with a file, a program or a socket.
     Io(String, io::Error),
-    /// What is to be done is not one line, or too long a one.
+    /// A command that is not one line, or that is too long.
     BadCommand(String),
-    /// It ended; what its console said last.
+    /// The guest ended; holds the last output of its console.
     Ended(String),
-    /// It did not do this in time; what its console said last.
+    /// The guest did not finish this command in time; also holds the last output of its console.
     Late(String, String),
-    /// It said more than this in answer to one command.
+    /// A command's output was longer than this.
     Verbose(usize),
-    /// So many guests, of so many MiB in all, where the machine has so many to give.
+    /// Not enough memory: the number of guests, the MiB that they need, the MiB that are available.
     Memory(usize, u64, u64),
-    /// What was to be done there failed: the command, its exit code, what it said.
+    /// A command failed in the guest: the command, its exit code, its output.
     Failed(String, i32, String),
 }
 
@@ -85,58 +85,59 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> GuestError {
     move |e| GuestError::Io(path.display().to_string(), e)
 }
 
-/// How a guest's network device is at a switch.
+/// The connection between a guest's network device and a switch.
 #[derive(Debug)]
 pub enum Attachment {
-    /// By the socket of a port, at which the switch listens: for [`Nic::Virtio`].
+    /// The socket of a port at which the switch listens, for [`Nic::Virtio`].
     VhostUser(PathBuf),
-    /// By a TAP device that QEMU makes, and that ends with it.
+    /// A TAP device that QEMU creates, and that ends with QEMU.
     Tap {
-        /// The name of the namespace in which it is made; the machine itself stays outside of the tenant's world.
+        /// The name of the namespace in which QEMU runs and creates the device.
         namespace: String,
-        /// Its name there.
+        /// The device's name in the namespace.
         device: String,
     },
-    /// By a datagram socket: see [`SocketPort`](sluicenet_dataplane::kernel::socket::SocketPort).
+    /// A datagram socket: see [`SocketPort`](sluicenet_dataplane::kernel::socket::SocketPort).
     Socket(OwnedFd),
 }
 
-/// What a guest is to be.
+/// The settings of a guest.
 #[derive(Debug)]
 pub struct GuestConfig {
-    /// The address of its network device, `eth0`.
+    /// The MAC address of the guest's network device, `eth0`.
     pub mac: [u8; 6],
-    /// Its IPv4 address there.
+    /// The IPv4 address of `eth0`.
     pub address: Ipv4Addr,
-    /// Bits of that address which are its network's.
+    /// The prefix length of this address.
     pub prefix: u8,
-    /// Its largest IP packet.
+    /// The largest IP packet of the device.
     pub mtu: u32,
-    /// Which device that is.
+    /// The kind of network device.
     pub nic: Nic,
-    /// How it is at the switch.
+    /// The connection with the switch.
     pub attachment: Attachment,
-    /// Whether it may leave checksums and segments to be made by who takes its frames, where its device can.
+    /// Whether the guest may leave checksums and segmentation to the receiver of its frames, if its device supports
+    /// that.
     pub offloads: bool,
-    /// The queueing discipline of its device, built into its kernel; default the kernel's choice.
+    /// The queueing discipline of the device, built into the guest's kernel; default the kernel's choice.
     pub queue: Option<&'static str>,
-    /// What it starts from; several may share one.
+    /// The guest's image; several guests may share one.
     pub image: Image,
-    /// Its memory, in MiB.
+    /// The guest's memory, in MiB.
     pub memory_mib: u32,
 }
 
-/// How a command in a guest ended.
+/// The result of a command in a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Its exit code.
+    /// The command's exit code.
     pub code: i32,
-    /// What it wrote.
+    /// The command's output.
     pub text: String,
 }
 
 impl Outcome {
-    /// What it wrote, if `command` worked.
+    /// The output, if `command` succeeded.
     ///
     /// # Errors
     /// An exit code that is not 0.
@@ -148,17 +149,17 @@ impl Outcome {
     }
 }
 
-/// A guest that runs; it is gone when this is.
+/// A running guest, killed when dropped.
 #[derive(Debug)]
 pub struct Guest {
     machine: Machine,
     console: UnixStream,
-    /// What the console said and nobody has taken.
+    /// Output of the console that has not been taken yet.
     said: Vec<u8>,
     commands: u64,
 }
 
-/// A guest that has been started and does not take commands yet; it is gone when this is.
+/// A guest that has been started and does not take commands yet; killed when dropped.
 #[derive(Debug)]
 pub struct Booting {
     machine: Machine,
@@ -168,15 +169,15 @@ pub struct Booting {
 }
 
 impl Booting {
-    /// Its process.
+    /// The process id of QEMU.
     pub fn pid(&self) -> u32 {
         self.machine.0.id()
     }
 
-    /// Waits until it takes commands, and gives its device an address.
+    /// Waits until the guest takes commands, and configures its network device.
     ///
     /// # Errors
-    /// When it ends, or is not up in time.
+    /// The guest ends, or does not take commands in time.
     pub fn wait(mut self, timeout: Duration) -> Result<Guest, GuestError> {
         let until = Instant::now() + timeout;
         let console = loop {
@@ -198,10 +199,10 @@ impl Booting {
 }
 
 impl Guest {
-    /// Starts a guest. `folder` is for its console, and its own.
+    /// Starts a guest. `folder`, the guest's own, is for its console.
     ///
     /// # Errors
-    /// When something cannot be made or started.
+    /// A socket that cannot be made, or a program that cannot be started.
     pub fn spawn(parts: &Parts, config: &GuestConfig, folder: &Path) -> Result<Booting, GuestError> {
         let socket = folder.join("console");
         let listener = UnixListener::bind(&socket).map_err(at(&socket))?;
@@ -229,18 +230,18 @@ impl Guest {
         Guest::spawn(parts, config, folder)?.wait(timeout)
     }
 
-    /// Has it do what must work; what it said.
+    /// Runs a command that must succeed; its output.
     ///
     /// # Errors
-    /// As [`Guest::run`]; besides an exit code that is not 0.
+    /// As [`Guest::run`]; also an exit code other than 0.
     pub fn must(&mut self, command: &str, timeout: Duration) -> Result<String, GuestError> {
         self.run(command, timeout)?.must(command)
     }
 
-    /// Has the guest's shell do one line and waits for its end.
+    /// Runs one line in the guest's shell and waits for its end.
     ///
     /// # Errors
-    /// When it is no line, the guest is gone, or it takes longer than `timeout`.
+    /// A command that is not one line, a guest that has ended, or a command that takes longer than `timeout`.
     pub fn run(&mut self, command: &str, timeout: Duration) -> Result<Outcome, GuestError> {
         if command.len() > COMMAND_BYTES_MAX || command.chars().any(char::is_control) {
             return Err(GuestError::BadCommand(command.into()));
@@ -251,7 +252,7 @@ impl Guest {
         self.outcome(command, Instant::now() + timeout)
     }
 
-    /// Reads until the last command has ended; those that were given up before it are left out.
+    /// Reads until the last command has ended, and skips the results of earlier commands that timed out.
     fn outcome(&mut self, what: &str, until: Instant) -> Result<Outcome, GuestError> {
         loop {
             while let Some((number, outcome)) = next_outcome(&mut self.said) {
@@ -276,7 +277,7 @@ impl Guest {
     }
 }
 
-/// Takes what was said up to the next line that says how a command ended, and its number.
+/// Takes the output up to the next line with a command's exit code; returns the command's number and result.
 fn next_outcome(said: &mut Vec<u8>) -> Option<(u64, Outcome)> {
     let (mut taken, mut bytes) = (String::new(), 0);
     for line in said.split_inclusive(|&b| b == b'\n').filter(|line| line.ends_with(b"\n")) {

@@ -1,28 +1,28 @@
-//! What a machine must have before so many guests are started on it.
+//! The requirements of a testbed's guests, checked before they start.
 
 use super::machine::TRANSLATED_MIB;
 use super::{Contents, GuestError, Image, Nic, Parts};
 use std::path::Path;
 
-/// Guests of a testbed: each is a machine emulated on this one's processors.
+/// The most guests of a testbed: each is emulated on this machine's processors.
 pub const GUESTS_MAX: usize = 64;
 /// MiB that QEMU itself takes for a guest, besides the guest's memory and its code.
 const QEMU_MIB: u64 = 48;
 
-/// What was found to be there for a testbed's guests.
+/// The parts and the image of a testbed's guests.
 #[derive(Debug)]
 pub struct Needs {
-    /// What they are made from.
+    /// The installed parts.
     pub parts: Parts,
-    /// What they start from.
+    /// The image from which the guests start.
     pub image: Image,
 }
 
 impl Needs {
-    /// Finds what `guests` guests are made from, makes their image in `path`, and sees whether they fit.
+    /// Finds the parts of `guests` guests, writes their image to `path`, and checks that the guests fit in memory.
     ///
     /// # Errors
-    /// What has to be installed, or how much memory there would have to be.
+    /// A missing program or kernel, or too little memory.
     pub fn find(guests: usize, contents: &Contents, path: &Path) -> Result<Needs, GuestError> {
         let parts = Parts::find(Nic::Virtio)?;
         let image = Image::write(&parts, contents, path)?;
@@ -32,7 +32,7 @@ impl Needs {
     }
 }
 
-/// Whether so many guests of so many MiB fit in what the kernel says it can give; yes where it says nothing.
+/// Checks that the guests fit in the memory that the kernel says is available; succeeds if the kernel does not tell.
 fn fit(guests: usize, memory_mib: u32, meminfo: &str) -> Result<(), GuestError> {
     let each = u64::from(memory_mib) + u64::from(TRANSLATED_MIB) + QEMU_MIB;
     let needed = guests as u64 * each;

@@ -1,11 +1,11 @@
-//! What guests are made from, as it is installed here.
+//! The installed programs, kernel and modules of guests.
 
 use super::{GuestError, at};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Congestion controls that a scenario may ask for and a kernel has as a module, where it has one.
+/// Modules of congestion controls that a scenario may ask for, loaded if the kernel has them.
 const CONGESTION_MODULES: [&str; 1] = ["tcp_vegas"];
 
 /// A guest's network device.
@@ -19,7 +19,8 @@ pub enum Nic {
 }
 
 impl Nic {
-    /// Its modules, each after those it needs, and those of what an agent asks the kernel.
+    /// The modules of the device and of the socket diagnostics that an agent uses, each after the modules that it
+    /// needs.
     fn modules(self) -> &'static [&'static str] {
         match self {
             Nic::Virtio => &[
@@ -38,17 +39,17 @@ impl Nic {
         }
     }
 
-    /// The package of a kernel that has them.
+    /// The package of a kernel with these modules.
     fn package(self) -> &'static str {
         match self {
             Nic::Virtio => "linux-image-cloud-amd64",
-            // The cloud kernel leaves it out.
+            // The cloud kernel lacks e1000.
             Nic::E1000 => "linux-image-amd64",
         }
     }
 }
 
-/// What a guest is made from.
+/// The installed programs, kernel and modules of a guest.
 #[derive(Clone, Debug)]
 pub struct Parts {
     pub(super) qemu: PathBuf,
@@ -58,10 +59,10 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// What is installed here for guests with such a network device.
+    /// The installed parts of guests with network device `nic`.
     ///
     /// # Errors
-    /// Says the first thing that is missing, and what to install.
+    /// The first missing part, and the packages to install.
     pub fn find(nic: Nic) -> Result<Parts, GuestError> {
         let qemu = program("qemu-system-x86_64")?;
         let busybox = program("busybox")?;
@@ -69,7 +70,7 @@ impl Parts {
         let files = std::fs::read_dir(boot).map_err(at(boot))?.flatten();
         let mut versions: Vec<String> =
             files.filter_map(|f| f.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned)).collect();
-        // Those made for guests are up sooner.
+        // Kernels made for guests boot faster.
         versions.sort_by_key(|version| (!version.contains("cloud"), std::cmp::Reverse(version.clone())));
         for version in &versions {
             if let Some(modules) = modules(Path::new("/lib/modules").join(version).as_path(), nic) {
@@ -106,10 +107,10 @@ fn modules(of: &Path, nic: Nic) -> Option<Vec<PathBuf>> {
     Some(all)
 }
 
-/// Where a program is.
+/// The path of a program.
 ///
 /// # Errors
-/// [`GuestError::Missing`] when it is not on the path.
+/// [`GuestError::Missing`] when the program is not on the path.
 pub fn program(name: &str) -> Result<PathBuf, GuestError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::env::split_paths(&path).map(|folder| folder.join(name));

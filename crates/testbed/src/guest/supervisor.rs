@@ -19,9 +19,9 @@ pub const BOOT_TIME: Duration = Duration::from_secs(180);
 pub const ALL_UP: &str = "guests run";
 /// The message for each guest, in front of its name.
 pub const ONE_UP: &str = "guest ";
-/// Bytes of a request.
+/// The most bytes of a request.
 const REQUEST_BYTES_MAX: u64 = 1 << 14;
-/// How often it checks for a stop.
+/// How often the supervisor checks for a stop.
 const NAP: Duration = Duration::from_millis(50);
 /// The time for an answer in addition to the command's own time.
 const SLACK: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! The applications: who asks whom for how much, drawn as in the simulated world.
+//! The applications: their queries and flows, drawn as in the simulation.
 
 use super::PaError;
 use super::stream::NUMBER_BYTES;
@@ -29,7 +29,7 @@ pub(super) struct Pa {
 }
 
 impl App {
-    /// Whether it runs between light sockets.
+    /// Whether the application runs between light sockets.
     pub fn is_light(&self) -> bool {
         let transport = match self {
             App::Pa(pa) => pa.workload.transport,
@@ -39,7 +39,7 @@ impl App {
     }
 }
 
-/// The application of the workload of this number, in a network with so many `hosts`.
+/// The application of workload `number`, in a network of `hosts` hosts.
 pub(super) fn app(scenario: &Scenario, plan: &Plan, hosts: u32, number: u8, w: &Workload) -> Result<App, PaError> {
     match w {
         Workload::PartitionAggregate2(w) => {

@@ -1,4 +1,4 @@
-//! All applications of all tenants on one thread, or what one tenant has of them.
+//! All applications of all tenants on one thread, or the part of one tenant.
 
 use super::app::{App, Pa, app};
 use super::connections::{BACKLOG, Connection, DOORBELL, LISTENER, Listener, PORTS, Role, Trouble};
@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bits of a query's number that count an aggregator's own, as in the simulated workload.
+/// The low bits of a query's number, which count an aggregator's own queries, as in the simulated workload.
 const COUNT_BITS: u32 = 32;
-/// How long it waits at most, so that it hears that it is to stop.
+/// The longest wait for sockets, so that the program notices a stop in time.
 const NAP: Duration = Duration::from_millis(50);
-/// The same before it begins, which it is to do when it is told.
+/// The longest wait before the start, so that the program notices its cue in time.
 const CUE_NAP: Duration = Duration::from_millis(2);
 
 /// A query that has not ended.
@@ -36,7 +36,7 @@ pub(super) struct Open {
     pub start: Instant,
     pub missing: usize,
     pub connections: Vec<usize>,
-    /// Timeouts and retransmissions of its connections before.
+    /// Timeouts and retransmissions of the query's connections before its start.
     pub before: Trouble,
 }
 
@@ -49,32 +49,32 @@ pub(super) enum What {
 pub(super) struct World<'a> {
     pub scenario: &'a Scenario,
     pub endpoints: &'a Endpoints,
-    /// The VM whose part this is; default all VMs.
+    /// The VM that runs here; default all VMs.
     pub here: Option<Vm>,
     pub namespaces: Namespaces,
     pub apps: Vec<App>,
     pub epoll: OwnedFd,
-    /// Light sockets, and what they tell.
+    /// Hosts with light sockets, and their notifications.
     pub hosts: Hosts<'a>,
     pub doorbell: Arc<Doorbell>,
     pub listeners: Vec<(Listener, usize)>,
     pub connections: Vec<Option<Connection>>,
     pub free: Vec<usize>,
-    /// Connections that were opened here, by both of their ends.
+    /// Connections opened here, by the addresses of both ends.
     pub opened: BTreeMap<(SocketAddr, SocketAddr), usize>,
     pub open: BTreeMap<u64, Open>,
     pub agenda: BinaryHeap<Reverse<(Duration, What)>>,
     pub begin: Instant,
-    /// What the stacks had counted then.
+    /// The stacks' counters at `begin`.
     pub before: [u64; 3],
-    /// Whether nothing is asked and nothing counts any more.
+    /// Whether queries and flows no longer start or count.
     pub over: bool,
     pub outcome: Outcome,
-    /// What held up answers to who is elsewhere.
+    /// Timeouts and retransmissions of answers to queries of aggregators elsewhere.
     pub answers: Vec<Answer>,
 }
 
-/// All of it.
+/// Runs all applications of all tenants.
 pub(super) fn run(scenario: &Scenario, endpoints: &Endpoints, stop: &AtomicBool) -> Result<Outcome, PaError> {
     let stopped = || stop.load(Ordering::Relaxed);
     let mut world = World::new(scenario, endpoints, None)?;
@@ -85,7 +85,7 @@ pub(super) fn run(scenario: &Scenario, endpoints: &Endpoints, stop: &AtomicBool)
     world.outcome()
 }
 
-/// The part of the machine that is `here`, in step with the others by `cues`.
+/// Runs the part of the machine `here`, in step with the others by `cues`.
 pub(super) fn run_part(scenario: &Scenario, endpoints: &Endpoints, here: Vm, cues: &Cues) -> Result<Part, PaError> {
     let mut world = World::new(scenario, endpoints, Some(here))?;
     world.listen()?;
@@ -112,7 +112,7 @@ pub(super) fn run_part(scenario: &Scenario, endpoints: &Endpoints, here: Vm, cue
     answering.into_iter().for_each(|at| world.settle(at, None));
     let outcome = world.outcome()?;
     let part = Part::new(&outcome, std::mem::take(&mut world.answers), own_edges_since(&cues.device, &edges)?);
-    // Whoever left first would break the others' connections.
+    // The first part to leave would break the connections of the others.
     cues.tell(&part)?;
     while !cues.is_told(Cues::LEAVE) {
         std::thread::sleep(NAP);
@@ -121,7 +121,8 @@ pub(super) fn run_part(scenario: &Scenario, endpoints: &Endpoints, here: Vm, cue
 }
 
 impl Drop for World<'_> {
-    /// A program that is just being started has a copy of every socket for a moment, in which the next run may want to listen.
+    /// Shuts the listeners down. A program that is just starting briefly holds a copy of every socket, and the next run
+    /// may need to listen there.
     fn drop(&mut self) {
         for (listener, _) in &self.listeners {
             if let Listener::Kernel(listener) = listener {
@@ -170,7 +171,7 @@ impl<'a> World<'a> {
         self.here.is_none_or(|here| here == vm)
     }
 
-    /// The clock starts.
+    /// Starts the clock.
     fn begin(&mut self) -> Result<(), PaError> {
         self.before = self.counters()?;
         self.begin = Instant::now();
@@ -178,7 +179,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Runs until `over`, which is told whether all is done that is to be done.
+    /// Runs until `over`, which learns whether all work is done, returns true.
     fn play(&mut self, mut over: impl FnMut(bool) -> Result<bool, PaError>) -> Result<(), PaError> {
         let end = self.scenario.duration.map(|d| Duration::from_nanos(d.as_ps() / 1_000));
         loop {
@@ -202,7 +203,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Nothing is asked any more, and what has not ended has not.
+    /// Ends the measurement: no more queries start, and open ones count as unfinished.
     fn finish(&mut self) {
         if !std::mem::replace(&mut self.over, true) {
             self.outcome.time = self.begin.elapsed();
@@ -212,14 +213,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What it came to.
+    /// The results of the run.
     fn outcome(&mut self) -> Result<Outcome, PaError> {
         let after = self.counters()?;
         self.outcome.kernel = std::array::from_fn(|i| after[i] - self.before[i]);
         Ok(std::mem::take(&mut self.outcome))
     }
 
-    /// Does what the sockets ask for until something is so.
+    /// Serves the sockets until `so` is true.
     fn serve_until(&mut self, so: impl Fn() -> bool) -> Result<(), PaError> {
         while !so() {
             self.serve(CUE_NAP)?;
@@ -236,7 +237,7 @@ impl<'a> World<'a> {
         Style { congestion, nagle, buffer: kernel_buffer(self.scenario), priority }
     }
 
-    /// All that others connect to.
+    /// Opens all listeners.
     fn listen(&mut self) -> Result<(), PaError> {
         for app in 0..self.apps.len() {
             let vms: Vec<Vm> = match &self.apps[app] {
@@ -263,7 +264,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Opens the connections that are kept, and waits until both of their ends are there.
+    /// Opens the persistent connections, and waits until both of their ends are open.
     fn keep_connections(&mut self, stopped: &dyn Fn() -> bool) -> Result<(), PaError> {
         for app in 0..self.apps.len() {
             let App::Pa(pa) = &self.apps[app] else { continue };
@@ -320,7 +321,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether every finite workload has ended, as far as it is here; without one only the duration ends a run.
+    /// Whether every finite workload has ended here; without one only the duration ends a run.
     fn is_done(&self) -> bool {
         let mut finite = self.apps.iter().filter_map(|a| match a {
             App::Pa(pa) => Some((pa.workload.queries?, pa)),
@@ -338,7 +339,7 @@ impl<'a> World<'a> {
                 let App::Background { workload, draws } = &mut self.apps[app] else { return Ok(()) };
                 let draws = draws.get_mut(&host).expect("one for each");
                 let (vm, flow) = (workload.vm as u8, draws.flow());
-                // The next one a pause after this one was due, as in the simulated world.
+                // The next flow is due a pause after the due time of this one, as in the simulation.
                 let next = at + Duration::from_nanos(draws.pause().as_ps() / 1_000);
                 self.agenda.push(Reverse((next, what)));
                 let Some((dst, bytes)) = flow else { return Ok(()) };
@@ -352,7 +353,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A query begins: all workers are asked.
+    /// Starts a query by asking all workers.
     fn ask(&mut self, at: Duration, app: usize, aggregator: HostId) -> Result<(), PaError> {
         let App::Pa(pa) = &mut self.apps[app] else { return Ok(()) };
         let started = pa.started.entry(aggregator).or_default();
@@ -392,7 +393,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// An answer is whole.
+    /// Counts a complete answer.
     pub(super) fn answered(&mut self, query: u64) {
         let Some(open) = self.open.get_mut(&query) else { return };
         open.missing -= 1;
@@ -422,7 +423,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// `TCPTimeouts`, `RetransSegs` and `TCPLossProbes` of all namespaces there are tenants in.
+    /// `TCPTimeouts`, `RetransSegs` and `TCPLossProbes` of all namespaces with tenants.
     fn counters(&mut self) -> Result<[u64; 3], PaError> {
         let all = self.endpoints.kernel.values();
         let one_of_each: BTreeMap<&Option<String>, &Endpoint> = all.map(|p| (&p.namespace, p)).collect();

@@ -17,9 +17,9 @@ use std::net::{SocketAddrV4, TcpListener};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Where the ports of workloads begin, below those that the kernel gives out.
+/// The first port of workloads, below the kernel's ephemeral ports.
 pub(super) const PORTS: u16 = 20_000;
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy)]
 pub(super) enum Role {
     Asks { app: usize },
@@ -33,26 +33,27 @@ pub(super) struct Connection {
     pub role: Role,
     pub out: Outgoing,
     pub into: Incoming,
-    /// The other end, which is here too.
+    /// The other end, if it is in this process.
     pub peer: Option<usize>,
     pub open: bool,
-    /// What it answers, and its timeouts and retransmissions before: for who asked, where that is elsewhere.
+    /// The query that this connection answers, with its timeouts and retransmissions before. Used if the aggregator is
+    /// elsewhere.
     pub answers: Option<(u64, Trouble)>,
 }
 
-/// Timeouts, where the kernel counts them, and retransmissions.
+/// Timeouts, if the kernel counts them, and retransmissions.
 pub(super) type Trouble = (Option<u32>, u32);
 
-/// What connections come to.
+/// A listening socket.
 pub(super) enum Listener {
     Kernel(TcpListener),
     Light(TcplightListener),
 }
 
-/// Above the numbers of connections stand those of listeners, and above these that of the doorbell.
+/// Event numbers: connections are below `LISTENER`, listeners are below `DOORBELL`.
 pub(super) const LISTENER: u64 = 1 << 32;
 pub(super) const DOORBELL: u64 = 1 << 33;
-/// Connections to a light socket that may wait to be accepted: as many as it can have.
+/// The most connections to a light socket that may wait to be accepted: as many as a socket can have.
 pub(super) const BACKLOG: usize = 4096;
 
 impl World<'_> {
@@ -90,7 +91,7 @@ impl World<'_> {
             self.connections.push(None);
             self.connections.len() - 1
         });
-        // Told of each change once: a connection is read and written until it would block.
+        // Edge-triggered: a connection is read and written until it would block.
         match &stream {
             Stream::Kernel(stream) => {
                 self.watch(stream, at as u64, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)?;
@@ -102,7 +103,7 @@ impl World<'_> {
         Ok(at)
     }
 
-    /// Timeouts and retransmissions of connections so far, at both ends.
+    /// The total of timeouts and retransmissions of connections, at both ends.
     pub(super) fn trouble(&self, connections: impl Iterator<Item = usize>) -> Trouble {
         let mut all = (Some(0), 0);
         for c in connections.filter_map(|at| self.connections[at].as_ref()) {
@@ -118,7 +119,7 @@ impl World<'_> {
         all
     }
 
-    /// Writes down what has held up the answer that a connection gave last, and that it answers `next` now.
+    /// Records the timeouts and retransmissions of a connection's last answer, and starts counting for `next`.
     pub(super) fn settle(&mut self, at: usize, next: Option<u64>) {
         let now = self.trouble(std::iter::once(at));
         let Some(c) = &mut self.connections[at] else { return };
@@ -131,7 +132,7 @@ impl World<'_> {
         }
     }
 
-    /// Waits for at most so long, and does what the sockets ask for.
+    /// Waits for at most `wait`, and serves the sockets that are ready.
     pub(super) fn serve(&mut self, wait: Duration) -> Result<(), PaError> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
         let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
@@ -191,7 +192,8 @@ impl World<'_> {
                 App::Background { .. } => Role::Sinks,
             };
             let at = self.add(stream, role)?;
-            // Both ends are here; a stranger's connection is served like any other, and counts for nothing.
+            // If both ends are here, they know each other. A stranger's connection is served like any other, and does
+            // not count.
             let opener = self.opened.get(&(from, local)).copied();
             if let Some(c) = &mut self.connections[at] {
                 (c.open, c.peer) = (true, opener);
@@ -235,7 +237,7 @@ impl World<'_> {
         let had = !c.out.is_empty();
         c.out.send(&mut c.stream).map_err(|e| PaError::io("sending", &e))?;
         if had && c.out.is_empty() && matches!(c.role, Role::Sends { .. }) {
-            // The sink reads to the end of it.
+            // The sink reads to the end of the flow.
             c.stream.end_writing().map_err(|e| PaError::io("the end of a flow", &e))?;
         }
         Ok(())
@@ -274,7 +276,7 @@ impl World<'_> {
                     self.outcome.flows.push((*bytes, start.elapsed()));
                 }
             }
-            // The sink is elsewhere, and has closed because it has all of it.
+            // The sink is elsewhere, and has closed because it has read the whole flow.
             Role::Sends { start, bytes } if closed && self.here.is_some() && c.out.is_empty() && !self.over => {
                 self.outcome.flows.push((bytes, start.elapsed()));
             }

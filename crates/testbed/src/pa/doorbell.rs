@@ -1,4 +1,4 @@
-//! How light sockets, which have no descriptor, are waited for beside the kernel's.
+//! Waits for light sockets, which have no descriptor, together with the kernel's sockets.
 
 use super::PaError;
 use rustix::event::{EventfdFlags, eventfd};
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Readable while there are sockets to be looked at.
+/// A descriptor that is readable while light sockets need attention.
 pub(super) struct Doorbell {
     bell: OwnedFd,
     rung: Mutex<BTreeSet<u64>>,
@@ -20,7 +20,7 @@ impl Doorbell {
         Ok(Arc::new(Doorbell { bell, rung: Mutex::default() }))
     }
 
-    /// Rings for a socket of that number with every change of what it is ready for.
+    /// Rings for the socket `number` at every change of its readiness.
     pub fn watch(self: &Arc<Self>, number: u64) -> Watch {
         let doorbell = self.clone();
         Box::new(move |_| doorbell.ring(number))
@@ -29,16 +29,16 @@ impl Doorbell {
     fn ring(&self, number: u64) {
         let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         if rung.is_empty() {
-            // It counts far beyond what can happen between two looks.
+            // The counter cannot overflow between two reads.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
         rung.insert(number);
     }
 
-    /// The sockets to be looked at since this was last asked.
+    /// The sockets that have rung since the last call.
     pub fn take(&self) -> BTreeSet<u64> {
         let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nothing to read is as good as something.
+        // An empty counter is no error.
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         std::mem::take(&mut *rung)
     }

@@ -1,5 +1,5 @@
-//! The applications in guests: each has its own part, and all are led from here, through their consoles, as the source's were
-//! through a network of their own (Crisan 2014, 4.5.3).
+//! The applications in guests. Each guest runs its own part. This process controls all parts through the guests'
+//! consoles, as the source did through a network of their own (Crisan 2014, 4.5.3).
 
 use super::part::{Cues, Part, sum_of, together};
 use super::{Outcome, PaError, kernel_name};
@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The folder of their cues in each guest.
+/// The folder of a guest's cues.
 const FOLDER: &str = "/tmp/pa";
-/// How long a guest may take for what is not what is measured.
+/// The time limit for a guest's steps outside the measurement.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 struct Stage<'a> {
@@ -22,11 +22,11 @@ struct Stage<'a> {
     supervisor: &'a Supervisor,
 }
 
-/// Runs the applications of a testbed whose tenants are guests, until every finite one has ended, its duration is over, or
-/// `stop`; and what the guests' kernels threw away meanwhile, by place.
+/// Runs the applications of a testbed with guests until every finite one has ended, its duration is over, or `stop`.
+/// Also returns the guests' kernel drops meanwhile, by place.
 ///
 /// # Errors
-/// The first guest whose part did not go on.
+/// The error of the first guest whose part failed.
 pub fn run_in_guests(
     plan: &Plan,
     supervisor: &Supervisor,
@@ -45,13 +45,13 @@ pub fn run_in_guests(
     })?;
     stage
         .all(|_| true, |t| stage.said(t, &format!("cd {FOLDER}; : >{}; {}", Cues::CONNECT, until(Cues::CONNECTED))))?;
-    // Who answers is there before who asks.
+    // Workers begin before aggregators.
     let asking = aggregators(plan);
     let asks = |t: &Tenant| asking.contains(&(t.host, t.vm));
     let begin = |t: &Tenant| stage.said(t, &format!(": >{FOLDER}/{}", Cues::BEGIN));
     stage.all(|t| !asks(t), begin)?;
     stage.all(asks, begin)?;
-    // Those that only answer are asked last, when nobody is disturbed by that.
+    // Guests without queries are asked last, so that the question does not disturb the others.
     let in_order = stage.tenants.iter().filter(|t| asks(t)).chain(stage.tenants.iter().filter(|t| !asks(t)));
     for tenant in in_order {
         while !stop.load(Ordering::Relaxed) && !stage.is_done(tenant)? {}
@@ -79,12 +79,12 @@ pub fn run_in_guests(
     Ok((together(congestion, &parts), sum_of(parts.iter().map(|p| &p.edges))))
 }
 
-/// Waits for a word of the application, or says what it said last.
+/// A shell command that waits for a cue of the application, or prints the application's error.
 fn until(word: &str) -> String {
     format!("until [ -e {word} ]; do [ ! -e ended ] || {{ cat error; exit 1; }}; usleep 20000; done")
 }
 
-/// Those that ask.
+/// The aggregators.
 fn aggregators(plan: &Plan) -> BTreeSet<Vm> {
     let hosts = plan.scenario.topology.counts().hosts;
     let of = |w: &Workload| match w {
@@ -100,7 +100,7 @@ impl Stage<'_> {
         said.map_err(|e| PaError::io("the application in a guest", &e))
     }
 
-    /// Whether a guest has nothing more to ask; waits for that for a moment, at no cost to the guest.
+    /// Whether a guest has no more queries. Waits briefly for that, at no cost to the guest.
     fn is_done(&self, tenant: &Tenant) -> Result<bool, PaError> {
         let (done, wake) = (Cues::DONE, Cues::WAKE);
         let command = format!(
@@ -110,7 +110,7 @@ impl Stage<'_> {
         Ok(self.said(tenant, &command)?.contains(done))
     }
 
-    /// Has some of the guests do something at the same time.
+    /// Runs `what` for the chosen guests at the same time.
     fn all<T: Send>(
         &self,
         which: impl Fn(&Tenant) -> bool,

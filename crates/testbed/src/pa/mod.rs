@@ -26,12 +26,12 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Where every VM is, by server and number there.
+/// The endpoints of all VMs, by server and number in the server.
 #[derive(Clone, Debug, Default)]
 pub struct Endpoints {
-    /// Those with the kernel's sockets.
+    /// VMs with kernel sockets.
     pub kernel: BTreeMap<(HostId, u8), Endpoint>,
-    /// Those with light sockets.
+    /// VMs with light sockets.
     pub light: BTreeMap<(HostId, u8), LightEndpoint>,
 }
 
@@ -42,14 +42,15 @@ impl FromIterator<((HostId, u8), Endpoint)> for Endpoints {
 }
 
 impl Endpoints {
-    /// Where the kernel's sockets of a VM are.
+    /// The endpoint of a VM's kernel sockets.
     pub(super) fn kernel(&self, vm: (HostId, u8)) -> Result<&Endpoint, PaError> {
         let nowhere = || PaError::Workload(format!("VM {} of server {} has no endpoint", vm.1, vm.0));
         self.kernel.get(&vm).ok_or_else(nowhere)
     }
 }
 
-/// The endpoints of a testbed's tenants: their namespaces, or, seen from one of its guests, their addresses; their ports for light sockets.
+/// The endpoints of a testbed's tenants: their namespaces, or, seen from a guest, their addresses; also their ports for
+/// light sockets.
 pub fn endpoints(plan: &Plan) -> Endpoints {
     let namespace = |t: &Tenant| (!plan.has_guests()).then(|| t.namespace.clone());
     let kernel = |t: &Tenant| t.has_kernel().then(|| Endpoint { namespace: namespace(t), address: t.address });
@@ -57,7 +58,7 @@ pub fn endpoints(plan: &Plan) -> Endpoints {
     let light = |t: &Tenant| {
         let LightPort { name: port, address, .. } = t.light()?;
         let control = files.control(&plan.servers[t.host as usize]);
-        // A plan has no larger ones.
+        // A plan has no larger values.
         let (mtu, receive_buffer) = (plan.tenant_mtu as u16, plan.scenario.tcplight.buffer.as_bytes() as u32);
         Some(LightEndpoint { control, port, address, mtu, receive_buffer })
     };
@@ -67,32 +68,32 @@ pub fn endpoints(plan: &Plan) -> Endpoints {
     }
 }
 
-/// Why an application did not run to its end.
+/// An error that ended an application.
 #[derive(Debug)]
 pub enum PaError {
-    /// The system refused something.
+    /// A request that the system refused.
     Io {
-        /// What was asked for.
+        /// The request.
         what: String,
-        /// What it said.
+        /// The system's error.
         why: String,
     },
-    /// A congestion control that is not to be had.
+    /// A congestion control that is not available.
     Congestion {
-        /// The one asked for.
+        /// The requested congestion control.
         wanted: &'static str,
-        /// What would run instead, or what the system said.
+        /// The congestion control that would run instead, or the system's error.
         ran: String,
-        /// Where.
+        /// The network namespace.
         namespace: String,
-        /// What that namespace allows.
+        /// The congestion controls that the namespace allows.
         allowed: String,
     },
-    /// A workload that real applications cannot run.
+    /// A workload without a real application.
     Workload(String),
-    /// A connection did not come about in time.
+    /// A connection that was not open in time.
     Connect {
-        /// Which.
+        /// The addresses of the connection.
         what: String,
     },
 }
@@ -124,49 +125,51 @@ impl std::fmt::Display for PaError {
 
 impl std::error::Error for PaError {}
 
-/// How long connections that are to be kept may take to be opened.
+/// The time limit for opening persistent connections.
 pub(super) const CONNECT_TIME: Duration = Duration::from_secs(30);
 
 /// A query that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Its number, as in the simulated records.
+    /// The query's number, as in the simulation's records.
     pub id: u64,
-    /// Where it was asked.
+    /// The server of the aggregator.
     pub aggregator: HostId,
-    /// When, since the applications began.
+    /// Time from the start of the applications to the start of the query.
     pub start: Duration,
-    /// How long it took.
+    /// Completion time.
     pub took: Duration,
-    /// Whether it is left out of statistics.
+    /// Whether statistics leave the query out.
     pub warmup: bool,
-    /// Retransmission timeouts of its connections meanwhile, at both ends; none where the kernel does not count them.
+    /// Retransmission timeouts of the query's connections meanwhile, at both ends; none if the kernel does not count
+    /// them.
     pub timeouts: Option<u32>,
-    /// Segments that its connections sent again meanwhile.
+    /// Segments that the query's connections retransmitted meanwhile.
     pub retransmitted: u32,
 }
 
 impl Query {
-    /// Whether no timeout held it up; where the kernel does not count timeouts, whether nothing was sent again.
+    /// Whether no timeout delayed the query. If the kernel does not count timeouts, whether no segment was
+    /// retransmitted.
     pub fn is_timeout_free(&self) -> bool {
         self.timeouts.unwrap_or(self.retransmitted) == 0
     }
 }
 
-/// What the applications came to.
+/// The results of the applications.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// The congestion control that every socket was seen to run.
+    /// The congestion control of every socket.
     pub congestion: &'static str,
-    /// Queries that ended, in the order in which they did.
+    /// Finished queries, in the order of their ends.
     pub queries: Vec<Query>,
-    /// Queries that had not.
+    /// Unfinished queries.
     pub unfinished: u64,
-    /// Background flows that ended: bytes and time.
+    /// Finished background flows: bytes and time.
     pub flows: Vec<(u64, Duration)>,
-    /// Of all tenants' stacks: `TCPTimeouts`, `RetransSegs` and `TCPLossProbes`.
+    /// `TCPTimeouts`, `RetransSegs` and `TCPLossProbes` of all tenants' stacks.
     pub kernel: [u64; 3],
-    /// How long it ran.
+    /// Duration of the run.
     pub time: Duration,
 }
 
@@ -175,47 +178,49 @@ pub struct Outcome {
 pub struct Figures {
     /// The congestion control.
     pub congestion: &'static str,
-    /// Queries counted, those of the warm-up not among them.
+    /// Finished queries after the warm-up.
     pub queries: usize,
-    /// Queries that had not ended.
+    /// Unfinished queries.
     pub unfinished: u64,
-    /// Mean completion time.
+    /// Mean completion time of queries.
     pub mean_ms: Option<f64>,
     /// Half of the mean's 95 % confidence interval, from the means of 20 stretches of the run.
     pub mean_ci95_ms: Option<f64>,
-    /// Median.
+    /// Median completion time of queries.
     pub median_ms: Option<f64>,
-    /// 99th percentile.
+    /// 99th percentile of the completion times.
     pub p99_ms: Option<f64>,
-    /// Longest.
+    /// Longest completion time.
     pub max_ms: Option<f64>,
-    /// Queries that no timeout held up.
+    /// Queries without a timeout.
     pub timeout_free: usize,
-    /// Their median.
+    /// Median completion time of queries without a timeout.
     pub timeout_free_median_ms: Option<f64>,
-    /// Whether the kernel says which connection timed out; otherwise whatever was sent again counts as one.
+    /// Whether the kernel tells which connection timed out. If not, every query with a retransmission counts as one
+    /// with a timeout.
     pub timeouts_known: bool,
-    /// Timeouts of the connections of the queries counted, while these ran; none where the kernel does not say.
+    /// Timeouts of the connections of the counted queries during these queries; none if the kernel does not tell.
     pub timeouts: Option<u64>,
-    /// Timeouts of all tenants' stacks in the whole run, its warm-up and background flows among it.
+    /// Timeouts of all tenants' stacks in the whole run, including warm-up and background flows.
     pub run_timeouts: u64,
-    /// Segments sent again by all tenants' stacks in the whole run.
+    /// Segments retransmitted by all tenants' stacks in the whole run.
     pub retransmitted: u64,
-    /// Tail loss probes of all tenants' stacks in the whole run (RFC 8985, 7): no timeouts, but with one segment under way as slow as one.
+    /// Tail loss probes of all tenants' stacks in the whole run (RFC 8985, 7). A probe is no timeout, but with one
+    /// segment in flight it is as slow.
     pub loss_probes: u64,
-    /// Background flows that ended.
+    /// Finished background flows.
     pub flows: usize,
-    /// Their mean completion time.
+    /// Mean completion time of background flows.
     pub flow_mean_ms: Option<f64>,
-    /// How long it ran.
+    /// Duration of the run.
     pub seconds: f64,
 }
 
-/// Stretches that a run is cut into for its confidence: queries that follow each other are not independent.
+/// The number of batches of queries for the confidence interval: successive queries are not independent.
 const BATCHES: usize = 20;
 
 impl Outcome {
-    /// What is to be printed.
+    /// The figures to print.
     pub fn figures(&self) -> Figures {
         let counted: Vec<&Query> = self.queries.iter().filter(|q| !q.warmup).collect();
         let ms = |q: &Query| q.took.as_secs_f64() * 1e3;
@@ -226,10 +231,10 @@ impl Outcome {
         let at = |values: &[f64], percent| (!values.is_empty()).then(|| percentile(values, percent));
         let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
         let all: Vec<f64> = counted.iter().map(|q| ms(q)).collect();
-        // With fewer than two to a stretch there is nothing to be said.
+        // Fewer than two queries in a batch give no confidence interval.
         let batches: Vec<f64> = match all.len() / BATCHES {
             0 | 1 => Vec::new(),
-            // Stretches as long as each other, but for a query.
+            // The batches' sizes differ by at most one query.
             _ => (0..BATCHES)
                 .filter_map(|k| mean(&all[k * all.len() / BATCHES..(k + 1) * all.len() / BATCHES]))
                 .collect(),
@@ -260,25 +265,25 @@ impl Outcome {
     }
 }
 
-/// The kernel's name of a congestion control; one that only the simulator has is refused by the kernel under its own.
+/// The kernel's name of a congestion control. For one that only the simulator has, a name that the kernel refuses.
 pub fn kernel_name(congestion: Congestion) -> &'static str {
     match congestion {
         Congestion::NewReno => "reno",
         Congestion::Cubic => "cubic",
         Congestion::Vegas => "vegas",
-        // For those that are added as docs/extending.md says.
+        // For congestion controls that users add as in docs/extending.md.
         #[allow(unreachable_patterns)]
         _ => "simulated-only",
     }
 }
 
-/// Runs the applications of a scenario, as it is written (see [`super::slowed`]), between `endpoints`, until every finite one has
-/// ended, its duration is over, or `stop`.
+/// Runs the applications of a scenario, as written (see [`super::slowed`]), between `endpoints`, until every finite one
+/// has ended, its duration is over, or `stop`.
 ///
 /// # Errors
-/// A workload without a real application, a VM without an endpoint, whatever the system refuses.
+/// A workload without a real application, a VM without an endpoint, or a request that the system refused.
 pub fn run(scenario: &Scenario, endpoints: &Endpoints, stop: &AtomicBool) -> Result<Outcome, PaError> {
-    // A thread of its own: it goes through namespaces, which its maker must not find itself in.
+    // Use another thread: it changes its namespace, and the caller's must stay.
     std::thread::scope(|threads| {
         let apps = std::thread::Builder::new().name("sluice-pa".into());
         let running = apps
@@ -288,7 +293,7 @@ pub fn run(scenario: &Scenario, endpoints: &Endpoints, stop: &AtomicBool) -> Res
     })
 }
 
-/// Runs what VM `here` has of the applications of a scenario, in step with the others by `cues`.
+/// Runs the part of VM `here` in the applications of a scenario, in step with the others by `cues`.
 ///
 /// # Errors
 /// As [`run`].
@@ -314,7 +319,7 @@ mod tests {
         let outcome = Outcome { queries: (0..500).map(query).collect(), kernel: [50, 500, 7], ..Outcome::default() };
         let f = outcome.figures();
         assert_eq!((f.queries, f.timeout_free, f.timeouts_known), (400, 360, true));
-        // Those of the warm-up are the run's.
+        // Timeouts of the warm-up count only for the whole run.
         assert_eq!((f.timeouts, f.run_timeouts), (Some(40), 50));
         assert_eq!((f.retransmitted, f.loss_probes), (500, 7));
         assert_eq!((f.median_ms, f.p99_ms, f.timeout_free_median_ms), (Some(2.0), Some(200.0), Some(2.0)));

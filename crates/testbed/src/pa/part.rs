@@ -1,4 +1,5 @@
-//! What one machine has of an application whose other parts are elsewhere: how they keep in step, and what comes of them.
+//! One machine's part of an application that runs on several machines: its synchronisation with the other parts, and
+//! its results.
 
 use super::sockets::own_counter;
 use super::{Outcome, PaError, Query};
@@ -11,7 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How parts keep in step: each says by making a file what it has done, and waits for another one that tells it to go on.
+/// Files that synchronise parts. A part creates a file to report a step, and waits for a file that tells it to go on.
 #[derive(Clone, Debug)]
 pub struct Cues {
     folder: PathBuf,
@@ -19,28 +20,28 @@ pub struct Cues {
 }
 
 impl Cues {
-    /// Others may connect to it.
+    /// Report: others may connect to the part.
     pub const LISTENS: &str = "listens";
-    /// It is to connect to the others.
+    /// Order: connect to the others.
     pub const CONNECT: &str = "connect";
-    /// Its connections are there.
+    /// Report: the part's connections are open.
     pub const CONNECTED: &str = "connected";
-    /// Its clock is to start.
+    /// Order: start the clock.
     pub const BEGIN: &str = "begin";
-    /// It has nothing more to ask; it goes on answering.
+    /// Report: the part has no more queries; it goes on answering.
     pub const DONE: &str = "done";
-    /// It is to say what came of it.
+    /// Order: write the results.
     pub const END: &str = "end";
-    /// It has.
+    /// Report: the results are written.
     pub const TOLD: &str = "told";
-    /// It may close its connections.
+    /// Order: close the connections.
     pub const LEAVE: &str = "leave";
-    /// A pipe in which a byte comes with every word of it, for who waits for one.
+    /// A pipe that gets a byte with every report, to wake a process that waits for one.
     pub const WAKE: &str = "wake";
-    /// What came of it.
+    /// The file of the part's results.
     pub const RESULT: &str = "result";
 
-    /// Those of a folder, for the part of a machine with such a network device.
+    /// The cues in `folder`, for the part of a machine with network device `device`.
     pub fn new(folder: &Path, device: &str) -> Cues {
         Cues { folder: folder.to_owned(), device: device.into() }
     }
@@ -49,7 +50,7 @@ impl Cues {
         let path = self.folder.join(word);
         std::fs::write(&path, "").map_err(|e| PaError::io(&path.display().to_string(), &e))?;
         let wake = self.folder.join(Cues::WAKE);
-        // Both ends of it, so that nobody has to be there.
+        // Open both ends of the pipe, so that no reader is needed.
         let told = OpenOptions::new().read(true).write(true).open(&wake).and_then(|mut pipe| pipe.write_all(b"\n"));
         told.map_err(|e| PaError::io(&wake.display().to_string(), &e))
     }
@@ -66,33 +67,34 @@ impl Cues {
     }
 }
 
-/// What held up the answers of one machine to a query of another.
+/// Timeouts and retransmissions of one machine's answers to a query of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// The query.
     pub query: u64,
-    /// Timeouts at this end; none where the kernel does not count them.
+    /// Timeouts at this end; none if the kernel does not count them.
     pub timeouts: Option<u32>,
-    /// Segments that this end sent again.
+    /// Segments that this end retransmitted.
     pub retransmitted: u32,
 }
 
-/// A query: number, aggregator, start and time in nanoseconds, whether it is of the warm-up, timeouts, segments sent again.
+/// A query: number, aggregator, start and time in nanoseconds, whether it is of the warm-up, timeouts, retransmitted
+/// segments.
 type Row = (u64, u32, u64, u64, bool, Option<u32>, u32);
 
-/// What came of one machine's part.
+/// The results of one machine's part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// The congestion control of its sockets.
+    /// The congestion control of the part's sockets.
     pub congestion: String,
     queries: Vec<Row>,
     unfinished: u64,
-    /// Bytes and nanoseconds.
+    /// Bytes and nanoseconds of each finished flow.
     flows: Vec<(u64, u64)>,
     kernel: [u64; 3],
     time_ns: u64,
     answers: Vec<Answer>,
-    /// Frames and segments that its kernel threw away, by place.
+    /// Frames and segments dropped by the machine's kernel, by place.
     pub edges: BTreeMap<String, u64>,
 }
 
@@ -116,14 +118,14 @@ impl Part {
     }
 }
 
-/// What all parts came to together: queries in the order in which they ended, each by the clock of who asked.
+/// The combined results of all parts, with queries in the order of their ends, each by its aggregator's clock.
 pub fn together(congestion: &'static str, parts: &[Part]) -> Outcome {
     let mut all = Outcome { congestion, ..Outcome::default() };
     let mut answers: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
     for part in parts {
         for a in &part.answers {
             let sum = answers.entry(a.query).or_default();
-            // Guests say what they like.
+            // Guests may report any number: avoid overflow.
             sum.0 = sum.0.saturating_add(a.timeouts.unwrap_or(0));
             sum.1 = sum.1.saturating_add(a.retransmitted);
         }
@@ -149,11 +151,11 @@ pub fn together(congestion: &'static str, parts: &[Part]) -> Outcome {
     all
 }
 
-/// What TCP has and throws away, or never takes (`/proc/net/netstat`).
+/// Counters of segments that TCP received and dropped, or refused (`/proc/net/netstat`).
 const TCP_DROPS: [&str; 6] =
     ["TCPBacklogDrop", "TCPRcvQDrop", "TCPZeroWindowDrop", "PFMemallocDrop", "ListenDrops", "TCPMinTTLDrop"];
 
-/// What several machines' kernels have thrown away, by place.
+/// The sum of several machines' kernel drops, by place.
 pub fn sum_of<'a>(machines: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<String, u64> {
     let mut sum = BTreeMap::new();
     for (name, n) in machines.flatten() {
@@ -163,10 +165,10 @@ pub fn sum_of<'a>(machines: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> 
     sum
 }
 
-/// What this machine's own kernel has thrown away between its programs and a device, by place.
+/// The drops of this machine's own kernel between its programs and a device, by place.
 ///
 /// # Errors
-/// When it does not say.
+/// Counters that cannot be read.
 pub fn own_edges(device: &str) -> Result<BTreeMap<String, u64>, PaError> {
     let failed = |e: &dyn std::fmt::Display| PaError::Io { what: format!("counters of {device}"), why: e.to_string() };
     let here = Namespace::current().map_err(|e| failed(&e))?;
@@ -188,7 +190,7 @@ pub fn own_edges(device: &str) -> Result<BTreeMap<String, u64>, PaError> {
     Ok(all.into_iter().map(|(name, n)| (format!("guest_{name}"), n)).collect())
 }
 
-/// The same since `before`, where it is not nothing.
+/// The drops of this machine's kernel since `before`, without places that dropped nothing.
 pub(super) fn own_edges_since(device: &str, before: &BTreeMap<String, u64>) -> Result<BTreeMap<String, u64>, PaError> {
     let mut now = own_edges(device)?;
     now.iter_mut().for_each(|(name, n)| *n = n.saturating_sub(before.get(name).copied().unwrap_or(0)));

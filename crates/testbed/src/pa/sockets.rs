@@ -20,9 +20,9 @@ const NAMESPACES: &str = "/run/netns";
 /// The endpoint of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
-    /// Its network namespace, by its name under `/run/netns`; default the namespace of this program.
+    /// The tenant's network namespace, by its name under `/run/netns`; default the namespace of this program.
     pub namespace: Option<String>,
-    /// Its address.
+    /// The tenant's address.
     pub address: Ipv4Addr,
 }
 
@@ -65,7 +65,7 @@ impl Stream {
         }
     }
 
-    /// Its local address.
+    /// The local address of the connection.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Stream::Kernel(stream) => stream.local_addr(),
@@ -73,7 +73,7 @@ impl Stream {
         }
     }
 
-    /// Its remote address.
+    /// The remote address of the connection.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Stream::Kernel(stream) => stream.peer_addr(),
@@ -190,7 +190,7 @@ impl Namespaces {
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).map_err(fail)?;
         // A server may have listened at this port a moment ago; a connecting socket gets a free port.
         sockopt::set_socket_reuseaddr(&socket, port != 0).map_err(fail)?;
-        // Before it connects or listens, because that fixes the window scale.
+        // Set the buffers before the socket connects or listens, because that fixes the window scale.
         if let Some(bytes) = style.buffer {
             set_buffers(&socket, bytes as usize)
                 .map_err(|e| PaError::io(&format!("{what}: buffers of {bytes} bytes"), &e))?;
@@ -228,7 +228,7 @@ pub(super) fn raise_descriptors() {
     if has.current.is_none_or(|current| current >= DESCRIPTORS) {
         return;
     }
-    // Above the hard limit it takes a privilege.
+    // Raising the hard limit needs a privilege.
     if setrlimit(Resource::Nofile, wanted(has.maximum.map(|most| most.max(DESCRIPTORS)))).is_err() {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: has.maximum, maximum: has.maximum });
     }

@@ -1,14 +1,14 @@
-//! Messages of known lengths over a connection: each begins with the number of what it belongs to.
+//! Messages of known lengths over a connection. Each begins with the number of its query.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 
-/// Bytes of the number.
+/// The size of a message's number.
 pub(super) const NUMBER_BYTES: u64 = 8;
-/// Bytes that are read or written at a time.
+/// The most bytes read or written at a time.
 const CHUNK: usize = 1 << 16;
 
-/// What is to be sent.
+/// Messages to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     messages: VecDeque<Message>,
@@ -22,17 +22,17 @@ struct Message {
 }
 
 impl Outgoing {
-    /// A message of `len` bytes, at least those of its number.
+    /// Adds a message of `len` bytes, its number included.
     pub fn push(&mut self, number: u64, len: u64) {
         self.messages.push_back(Message { number, sent: 0, len });
     }
 
-    /// Whether all is sent.
+    /// Whether all messages are sent.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// Sends what the connection takes now.
+    /// Sends as many bytes as the connection takes now.
     pub fn send(&mut self, to: &mut impl Write) -> io::Result<()> {
         let mut bytes = [0u8; CHUNK];
         while let Some(m) = self.messages.front_mut() {
@@ -56,24 +56,24 @@ impl Outgoing {
     }
 }
 
-/// What is received.
+/// The message that is being received.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     got: u64,
     number: [u8; NUMBER_BYTES as usize],
 }
 
-/// What a connection brought.
+/// Data read from a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Brought {
-    /// The numbers of the messages that are whole now.
+    /// The numbers of the messages that are now complete.
     pub numbers: Vec<u64>,
     /// Whether the other side has closed.
     pub closed: bool,
 }
 
 impl Incoming {
-    /// Reads what is there; messages have `len` bytes.
+    /// Reads the available bytes; messages have `len` bytes.
     pub fn receive(&mut self, from: &mut impl Read, len: u64) -> io::Result<Brought> {
         let mut bytes = [0u8; CHUNK];
         let mut brought = Brought { numbers: Vec::new(), closed: false };

@@ -1,4 +1,4 @@
-//! The servers and their machines: names, addresses, and which sockets their programs have.
+//! Servers and their machines: names, addresses, and the sockets of their programs.
 
 #[cfg(doc)]
 use super::Plan;
@@ -11,68 +11,71 @@ use sluicenet_wire::ethernet::MacAddress;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-/// What light sockets' addresses have more than the kernel's of the same machine: machines of a server have fewer than that.
+/// The offset of a light socket's address from the kernel's address of the same machine. A server has fewer machines
+/// than this.
 const BESIDE: u8 = 0x80;
 
-/// Which sockets the programs of a machine have, and so which ports of its server's switch it has.
+/// The sockets of a machine's programs, which decide the machine's ports at its server's switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sockets {
-    /// The kernel's: a port to a namespace or a guest.
+    /// Kernel sockets: a port to a namespace or a guest.
     Kernel,
-    /// Light ones: a port in shared memory.
+    /// Light sockets: a port in shared memory.
     Light,
-    /// Both: a port of each kind, with an address each.
+    /// Kernel and light sockets: a port of each kind, with an address each.
     Both,
 }
 
-/// The port in shared memory of a machine with light sockets.
+/// The shared-memory port of a machine with light sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LightPort {
-    /// Its name at the switch.
+    /// The port's name at the switch.
     pub name: String,
-    /// Its address in the overlay.
+    /// The port's address in the overlay.
     pub address: Ipv4Addr,
-    /// Its station there.
+    /// The port's MAC address in the overlay.
     pub mac: MacAddress,
 }
 
-/// A virtual machine: a namespace or a guest, a port for light sockets, or both; or the second vNIC of one (`server.lossy_vnic`).
+/// A virtual machine: a namespace or a guest, a port for light sockets, or both; or the second vNIC of a machine
+/// (`server.lossy_vnic`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
-    /// Its server.
+    /// The tenant's server.
     pub host: HostId,
-    /// Its number there; second vNICs are counted on behind the machines.
+    /// The tenant's number in its server. Numbers of second vNICs follow those of the machines.
     pub vm: u8,
-    /// What it is called: the namespace it is, or a guest.
+    /// The name of the tenant's namespace or guest.
     pub namespace: String,
-    /// Its address in the overlay, in [`Plan::OVERLAY_PREFIX`] bits of network.
+    /// The tenant's address in the overlay, with a prefix of [`Plan::OVERLAY_PREFIX`] bits.
     pub address: Ipv4Addr,
-    /// Its station there.
+    /// The tenant's MAC address in the overlay.
     pub mac: MacAddress,
-    /// What its programs have.
+    /// The sockets of the tenant's programs.
     pub sockets: Sockets,
-    /// Its device, where it is a namespace.
+    /// The device in the tenant's namespace.
     pub device: &'static str,
-    /// Whether it is a vNIC of the stack that drops: a machine's second one, or that of a host outside.
+    /// Whether the vNIC belongs to the lossy stack: a machine's second one, or the vNIC of a host outside.
     pub lossy: bool,
-    /// The number of the machine whose second vNIC it is, in the machine's namespace.
+    /// The machine, by number, whose second vNIC the tenant is; both share the machine's namespace.
     pub machine: Option<u8>,
-    /// How fast its ports give it frames: where it is slow, and where it hears machines of its own server, whose frames meet no link.
+    /// The rate at which the tenant's ports deliver frames to it. Set for slow machines and for receivers of frames
+    /// from their own server, which cross no link.
     pub rate: Option<Rate>,
 }
 
 impl Tenant {
-    /// Whether it has the kernel's sockets: a namespace, or a guest.
+    /// Whether the tenant has kernel sockets, and so is a namespace or a guest.
     pub fn has_kernel(&self) -> bool {
         self.sockets != Sockets::Light
     }
 
-    /// How many ports of its server's switch it has.
+    /// The number of the tenant's ports at its server's switch.
     pub fn ports(&self) -> usize {
         usize::from(self.has_kernel()) + usize::from(self.light().is_some())
     }
 
-    /// Its port for light sockets, where it has one: with an address of its own where the kernel has the machine's.
+    /// The tenant's port for light sockets, if any. Its address differs from the machine's if the kernel uses that one.
     pub fn light(&self) -> Option<LightPort> {
         let own = |bit: u8| {
             let [a, b, c, d] = self.address.octets();
@@ -91,28 +94,28 @@ impl Tenant {
 /// A virtualised server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Its number in the scenario: edge of the fabric and host of the simulation.
+    /// The server's number in the scenario: edge of the fabric and host of the simulation.
     pub host: HostId,
-    /// The namespace that its virtual switch and its end of the uplink are in.
+    /// The namespace of the server's virtual switch and of its end of the uplink.
     pub namespace: String,
     /// The server's end of the uplink.
     pub uplink: &'static str,
-    /// The fabric's end, in the fabric's namespace.
+    /// The fabric's end of the uplink, in the fabric's namespace.
     pub edge: String,
-    /// Its address in the physical network, in [`Plan::UNDERLAY_PREFIX`] bits of network.
+    /// The server's address in the physical network, with a prefix of [`Plan::UNDERLAY_PREFIX`] bits.
     pub address: Ipv4Addr,
-    /// Its station there: what the fabric forwards by.
+    /// The server's MAC address in the physical network, by which the fabric forwards.
     pub mac: MacAddress,
-    /// Speed of its uplink.
+    /// The speed of the uplink.
     pub rate: Rate,
-    /// Its tenants.
+    /// The server's tenants.
     pub tenants: Vec<Tenant>,
 }
 
-/// Whether a machine has the kernel's sockets, and whether light ones.
+/// Whether a machine has kernel sockets, and whether it has light sockets.
 pub(super) type Has = [bool; 2];
 
-/// What the machines that have part in the workloads need.
+/// The sockets that each machine with a part in the workloads needs.
 pub(super) fn sockets(scenario: &Scenario, application: Application, hosts: u32) -> Result<BTreeMap<Vm, Has>> {
     let mut all: BTreeMap<Vm, Has> = BTreeMap::new();
     let mut needs = |vm: Vm, transport: Transport| {
@@ -149,7 +152,7 @@ pub(super) fn sockets(scenario: &Scenario, application: Application, hosts: u32)
     Ok(all)
 }
 
-/// Machines that are given frames at a rate of their own.
+/// The machines to which ports deliver frames at a rate of their own.
 pub(super) fn rates(scenario: &Scenario, application: Application, hosts: u32) -> Result<BTreeMap<Vm, Rate>> {
     let mut all: BTreeMap<Vm, Rate> = BTreeMap::new();
     let own = scenario.vswitch.vm_rate;
@@ -168,7 +171,7 @@ pub(super) fn rates(scenario: &Scenario, application: Application, hosts: u32) -
     Ok(all)
 }
 
-/// Refuses what light sockets cannot say.
+/// Refuses a priority for light sockets, which cannot set one.
 pub(crate) fn no_priority(scenario: &Scenario, number: usize, transport: Transport, priority: u8) -> Result<()> {
     if transport == Transport::TcpLight && priority != 0 {
         let message = "light sockets send at priority 0";
@@ -177,8 +180,8 @@ pub(crate) fn no_priority(scenario: &Scenario, number: usize, transport: Transpo
     Ok(())
 }
 
-/// A server with so many machines that is `inside` of the virtual network, and second vNICs where machines have `two`; a host outside has
-/// one then, which is lossy.
+/// A server with `vms` machines that is `inside` the virtual network or not. With `two`, its machines have second
+/// vNICs, and a host outside has one vNIC, a lossy one.
 pub(super) fn server(
     host: HostId,
     (vms, inside): (u8, bool),
@@ -187,7 +190,7 @@ pub(super) fn server(
     rates: &BTreeMap<Vm, Rate>,
     two: bool,
 ) -> Server {
-    // Below SERVERS_MAX and 64: every number fits its byte.
+    // Hosts are below SERVERS_MAX and machines below 64: every number fits its byte.
     let (high, low) = ((host >> 8) as u8, host as u8);
     let namespace = format!("{PREFIX}s{host}");
     let second = |vm: u8| two && inside && vm >= vms;

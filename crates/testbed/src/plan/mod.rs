@@ -1,4 +1,4 @@
-//! What a testbed is made of, computed from the scenario and nothing else.
+//! The plan of a testbed, computed only from the scenario.
 
 mod machines;
 mod refused;
@@ -18,16 +18,16 @@ use sluicenet_scenario::{FlowControl, Result, Scenario, TenantKind, VirtualSwitc
 use sluicenet_vswitchd::config::PORTS_MAX;
 use sluicenet_wire::ethernet::MacAddress;
 
-/// Servers a testbed may have.
+/// The most servers of a testbed.
 pub const SERVERS_MAX: u32 = 256;
-/// The longest that a watchdog waits.
+/// The longest waiting time of a watchdog.
 const WATCHDOG_MAX: Duration = Duration::from_secs(3_600);
-/// A guest that is emulated beside others may stand still for so long, and its network with it.
+/// The time that a guest, emulated beside others, may stand still together with its network.
 const GUEST_QUIET: Duration = Duration::from_secs(10);
-/// What every namespace of a testbed is called at first: `sluicenet clean` removes those and no others.
+/// The prefix of every namespace of a testbed: `sluicenet clean` removes only such namespaces.
 pub const PREFIX: &str = "sluice-";
 
-/// What runs between the tenants of a testbed.
+/// The traffic between the tenants of a testbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Application {
     /// Partition/Aggregate and background flows: [`super::pa`].
@@ -77,47 +77,47 @@ impl Application {
     }
 }
 
-/// A testbed.
+/// The plan of a testbed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The scenario as it is run, slowed down: what to simulate for comparison.
+    /// The scenario in slow motion, as it is run, and as it is simulated for comparison.
     pub scenario: Scenario,
     /// The namespace of the fabric.
     pub fabric: String,
     /// The servers, in the order of their hosts.
     pub servers: Vec<Server>,
-    /// What tenants are.
+    /// The kind of tenants.
     pub tenants: TenantKind,
-    /// What a server's virtual switch is.
+    /// The kind of virtual switches.
     pub switch: VirtualSwitch,
-    /// What runs between them.
+    /// The traffic between tenants.
     pub application: Application,
-    /// Which networks hold frames back.
+    /// Which networks are lossless.
     pub flow_control: FlowControl,
-    /// After how long without movement a link's watchdog acts, and lets go again.
+    /// The times without movement after which a link's watchdog acts, and releases the link again.
     pub watchdog: [Duration; 2],
     /// Largest IP packet of a tenant, in bytes.
     pub tenant_mtu: u32,
     /// Largest IP packet of the physical network, in bytes.
     pub mtu: u32,
-    /// What the scenario says that real machines have not.
+    /// Warnings about settings that real machines ignore.
     pub warnings: Vec<Warning>,
 }
 
 impl Plan {
-    /// Bits of the tenants' network, 10.0.0.0.
+    /// The prefix length of the tenants' network, 10.0.0.0.
     pub const OVERLAY_PREFIX: u8 = 8;
-    /// Bits of the network of second vNICs, 198.18.0.0 (RFC 2544: for tests of networks): each of a machine's has its own, and a socket with
-    /// an address of either its device.
+    /// The prefix length of the network of second vNICs, 198.18.0.0 (RFC 2544: for tests of networks). A machine's
+    /// vNICs have addresses in different networks, so that a socket's address selects its device.
     pub const LOSSY_PREFIX: u8 = 15;
-    /// Bits of the servers' network, 172.16.0.0.
+    /// The prefix length of the servers' network, 172.16.0.0.
     pub const UNDERLAY_PREFIX: u8 = 12;
 
-    /// The testbed of a scenario.
+    /// Makes the plan of a scenario.
     ///
     /// # Errors
-    /// What only a simulation can be: workloads without real applications, frames that are not Ethernet's, servers with
-    /// several links or too many of them, links that would be too slow.
+    /// A scenario that can only be simulated: workloads without real applications, framing other than Ethernet, too
+    /// many servers or servers with several links, or links that would be too slow.
     pub fn new(scenario: &Scenario) -> Result<Plan> {
         let counts = scenario.topology.counts();
         refused::whole(scenario)?;
@@ -156,7 +156,7 @@ impl Plan {
             application,
             flow_control: slow.flow_control(),
             watchdog: [DETECTION_TIME, RESTORATION_TIME].map(|time| {
-                // In slow motion pauses are longer, and so is what makes one suspect.
+                // In slow motion pauses are longer, and so is the time after which a pause is suspect.
                 let slowed = time.saturating_mul(scenario.testbed.slowdown).min(WATCHDOG_MAX);
                 if slow.testbed.tenants == TenantKind::Guests { slowed.max(GUEST_QUIET) } else { slowed }
             }),
@@ -172,7 +172,8 @@ impl Plan {
         self.switch == VirtualSwitch::Bridge
     }
 
-    /// What the fabric forwards to, and behind which of its edges: tunnels' ends, or tenants where there are none.
+    /// The stations to which the fabric forwards, with their edges: the servers' tunnel endpoints, or the tenants where
+    /// servers have no tunnels.
     pub fn stations(&self) -> Vec<(MacAddress, HostId)> {
         let of = |s: &Server| -> Vec<(MacAddress, HostId)> {
             match self.switch {
@@ -183,7 +184,7 @@ impl Plan {
         self.servers.iter().flat_map(of).collect()
     }
 
-    /// A tenant.
+    /// The tenant with number `vm` of a server.
     pub fn tenant(&self, host: HostId, vm: u8) -> Option<&Tenant> {
         self.servers.get(host as usize)?.tenants.get(vm as usize)
     }
@@ -193,12 +194,12 @@ impl Plan {
         self.servers.iter().flat_map(|s| &s.tenants)
     }
 
-    /// All machines: tenants that are no second vNICs of others.
+    /// All machines: the tenants except second vNICs.
     pub fn machines(&self) -> impl Iterator<Item = &Tenant> {
         self.tenants().filter(|t| t.machine.is_none())
     }
 
-    /// Whether it is the first of its machine that is in the machine's namespace.
+    /// Whether `t` is the first tenant in the namespace of its machine.
     pub fn makes_namespace(&self, t: &Tenant) -> bool {
         let before = t.machine.and_then(|vm| self.tenant(t.host, vm));
         t.has_kernel() && !before.is_some_and(Tenant::has_kernel)
@@ -209,7 +210,7 @@ impl Plan {
         self.tenants == TenantKind::Guests
     }
 
-    /// Every namespace there is to be.
+    /// The names of all namespaces of the testbed.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
         let tenants = self.tenants().filter(|t| !self.has_guests() && self.makes_namespace(t));
         let tenants = tenants.map(|t| t.namespace.as_str());

@@ -1,4 +1,4 @@
-//! What a testbed cannot be, each with its place in the scenario and what would do.
+//! Scenarios that a testbed refuses, each with its location in the file and valid alternatives.
 
 use super::super::guest::GUESTS_MAX;
 use super::machines::Has;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// The longest delay of a link or a box: a thousand seconds.
 const DELAY_MAX: Duration = Duration::from_secs(1_000);
-/// What a light socket takes ahead of its reader at most.
+/// The largest buffer of a light socket for bytes that its reader has not taken.
 const LIGHT_BUFFER_MAX: u64 = 1 << 30;
 /// The largest IP packet of a light socket: a buffer of a port in shared memory less the header of Ethernet.
 const LIGHT_MTU_MAX: u32 = 2034;
@@ -23,7 +23,7 @@ fn is_guests(scenario: &Scenario) -> bool {
     scenario.testbed.tenants == TenantKind::Guests
 }
 
-/// Frames that are not Ethernet's, too many machines, and what their virtual switches have not.
+/// Refuses framing other than Ethernet, too many machines, and features that the virtual switches lack.
 pub(super) fn whole(scenario: &Scenario) -> Result<()> {
     let refuse = |key: &str, message: String| Err(scenario.locations.error(key, message));
     let counts = scenario.topology.counts();
@@ -69,7 +69,7 @@ pub(super) fn whole(scenario: &Scenario) -> Result<()> {
             let least = TcpTunnel::RTO_MAX_LEAST.as_us() / 1_000;
             return Err(e.expected(format!("at least {least} ms")));
         }
-        // The same TCP as in the simulator, over the physical network's packets.
+        // The tunnel is the simulator's TCP over the packets of the physical network.
         let tcp = scenario.tcp_config(scenario.framing.mtu.as_bytes() as u16);
         tcp.validate().map_err(|e| scenario.locations.error("tcp", format!("a real tunnel: {e}")))?;
     }
@@ -90,7 +90,7 @@ pub(super) fn whole(scenario: &Scenario) -> Result<()> {
     Ok(())
 }
 
-/// What the applications' tenants and ports are not.
+/// Refuses settings that the application's tenants and ports do not support.
 pub(super) fn application(scenario: &Scenario, application: Application) -> Result<()> {
     if scenario.testbed.switch == VirtualSwitch::Bridge && !scenario.vswitch.slow.is_empty() {
         let e = scenario.locations.error("vswitch.slow", "the ports of a Linux bridge have no rate");
@@ -103,7 +103,7 @@ pub(super) fn application(scenario: &Scenario, application: Application) -> Resu
     Ok(())
 }
 
-/// Links that would be too slow, in slow motion.
+/// Refuses links that slow motion makes too slow.
 pub(super) fn links(scenario: &Scenario, slow: &Scenario) -> Result<()> {
     let of_file: &[HpccLink] = match &slow.topology.shape {
         Shape::Hpcc { file } => &file.content.links,
@@ -123,7 +123,7 @@ pub(super) fn links(scenario: &Scenario, slow: &Scenario) -> Result<()> {
     Ok(())
 }
 
-/// What machines with light sockets cannot have.
+/// Refuses settings that machines with light sockets do not support.
 pub(super) fn light_sockets(scenario: &Scenario, slow: &Scenario, sockets: &BTreeMap<Vm, Has>) -> Result<()> {
     let refuse = |key: &str, message: String| Err(scenario.locations.error(key, message));
     let light = sockets.values().any(|has| has[1]);

@@ -1,4 +1,4 @@
-//! What plans are made of scenarios, and what is refused.
+//! Plans of scenarios, and refused scenarios.
 
 use super::*;
 use crate::files;
@@ -29,7 +29,7 @@ fn every_name_and_address_is_there_once() {
     assert_eq!(stations.collect::<BTreeSet<_>>().len(), 8 * 5);
     let addresses = p.servers.iter().flat_map(|s| s.tenants.iter().map(|t| t.address).chain([s.address]));
     assert_eq!(addresses.collect::<BTreeSet<_>>().len(), 8 * 5);
-    // What is longer than 15 characters is no name of a device.
+    // Names of devices have at most 15 characters.
     assert!(p.servers.iter().all(|s| s.edge.len() <= 15 && s.rate == Rate::mbps(100)));
     assert!(p.tenant(8, 0).is_none() && p.tenant(0, 4).is_none());
 }
@@ -53,7 +53,8 @@ fn a_machine_with_two_vnics_is_one_namespace_with_a_port_for_each() {
     assert_eq!((outside.device, outside.lossy, outside.machine), ("eth0", true, None));
     let names: Vec<&str> = p.namespaces().collect();
     assert_eq!(names.len(), names.iter().collect::<BTreeSet<_>>().len());
-    // The fabric, servers, and each machine: one whose first vNIC is of light sockets alone has its second one in it.
+    // The fabric, servers, and each machine. A machine whose first vNIC has only light sockets has a namespace for its
+    // second vNIC.
     assert_eq!(names.len(), 1 + 5 + 4 * 2 + 1);
     let flows = crate::flows::flows(&p.scenario).unwrap();
     let ends: Vec<_> = flows.iter().map(|f| (f.from, f.to, f.rate)).collect();
@@ -70,7 +71,7 @@ fn every_switch_knows_all_machines_and_which_vnics_are_lossy() {
     for server in &p.servers {
         let file = files::switch(&p, server, &files::TestbedDir::of_the_machine());
         assert!(file.contains("slots = 1024\nlossless = [0, 2, 3, 4, 5, 6, 7]\n"), "{file}");
-        // The one that is sent TCPlight and UDP has a port for each.
+        // The receiver of TCPlight and UDP has a port for each.
         assert_eq!(file.matches("[[policy.machine]]").count(), 10, "{file}");
         assert_eq!((file.matches("lossy_mac = ").count(), file.matches("outside = true").count()), (9, 1), "{file}");
         let ports = if server.host == 4 { 1 } else { 2 };
@@ -137,7 +138,7 @@ fn what_a_testbed_cannot_have_is_refused_with_its_line() {
     ] {
         let e = plan(&text).unwrap_err();
         let d = e.diagnostic();
-        // Two lines stand above.
+        // The scenario has two lines before `text`.
         let at = 3 + text[..text.find(line).unwrap()].matches('\n').count();
         assert_eq!((d.file.as_str(), d.line as usize), ("t.toml", at), "{d:#?}");
         assert_eq!(d.expected, expected, "{d:#?}");
@@ -152,7 +153,7 @@ fn machines_have_the_sockets_that_their_flows_need() {
     let head = "flow_control = \"ZZ\"\nduration = \"1 s\"\n[topology]\nkind = \"single-switch\"\nhosts = 3\n[server]\nvms = 2\n";
     let light = plan(&format!("{head}{}", stride("tcplight"))).unwrap();
     let of = |p: &Plan, vm| p.tenant(1, vm).unwrap().sockets;
-    // Nobody runs anything on the second machines.
+    // No workload uses the second machines.
     assert_eq!((of(&light, 0), of(&light, 1)), (Sockets::Light, Sockets::Kernel));
     assert_eq!(light.namespaces().count(), 1 + 3 + 3);
     let own = light.tenant(1, 0).unwrap();
@@ -162,7 +163,7 @@ fn machines_have_the_sockets_that_their_flows_need() {
     let all = both.tenants().flat_map(|t| [Some((t.address, t.mac)), t.light().map(|l| (l.address, l.mac))]).flatten();
     let (addresses, stations): (BTreeSet<_>, BTreeSet<_>) = all.unzip();
     assert_eq!((addresses.len(), stations.len()), (9, 9));
-    // Both of a machine's stations weigh what it does.
+    // Both stations of a machine get its weight.
     let weight = "[zcredit]\nenabled = true\n[[zcredit.weight]]\nhost = 1\nweight = 4\n";
     let p = plan(&format!("{head}{}{}{weight}", stride("tcplight"), stride("udp"))).unwrap();
     let file = files::switch(&p, &p.servers[1], &files::TestbedDir::of_the_machine());
@@ -207,7 +208,8 @@ fn who_hears_machines_of_his_own_server_is_as_slow_as_the_network() {
     assert_eq!((asks, beside, rate(&p, 1, 0)), (Some(Rate::mbps(100)), Some(Rate::mbps(100)), None));
 }
 
-/// What a scenario says of tunnels' TCP is what the servers' switches run: the simulator's parameters, but for what is given up when.
+/// The switches' TCP tunnels have the simulator's parameters from the scenario, except for the time limits for giving
+/// up.
 #[test]
 fn a_real_tunnel_has_the_tcp_of_the_simulated_one() {
     use sluicenet_proto::tcp;
@@ -270,7 +272,7 @@ fn slow_motion_keeps_bytes_in_flight_and_load() {
     assert_eq!((&s.tcp, s.testbed.slowdown), (&f.tcp, 1));
     let [Workload::PartitionAggregate2(slow)] = &s.workloads[..] else { panic!() };
     assert_eq!(slow.inter_arrival.as_ref().unwrap().mean(), 1e11);
-    // A network that is slowed down again is what it was.
+    // Slowing down a slowed network again changes nothing.
     assert_eq!(slowed(s), *s);
 }
 

@@ -1,5 +1,5 @@
-//! One machine, two worlds: what servers send in the simulated world goes through the data plane's fabric in virtual time, and
-//! every frame leaves every switch in the same picosecond, and every pause is the same.
+//! The simulation and the data plane agree: frames that servers send in the simulation pass the data plane's fabric in
+//! virtual time. Every frame leaves every switch in the same picosecond, and all pauses are equal.
 
 use sluicenet_dataplane::fabric::{Departure, Fabric, Outside};
 use sluicenet_experiment::build;
@@ -15,7 +15,8 @@ use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::{pfc, vlan};
 use std::sync::atomic::AtomicBool;
 
-/// A frame that starts on a link: when, where, of whom for whom, length and priority; the pause it is.
+/// A frame that starts on a link: time, node, port, source, destination, length, priority, and the pause that it
+/// carries.
 type Seen = (u64, NodeId, PortId, u32, u32, u32, u8, Option<Pause>);
 
 fn seen(at: u64, node: NodeId, port: PortId, frame: &impl Frame) -> Seen {
@@ -78,7 +79,7 @@ fn same_in_both_worlds(text: &str) -> (usize, usize) {
     let mut watcher = Watcher::default();
     let last = captured.last().map_or(0, |c| c.at);
     for c in captured.iter().filter(|c| c.node < hosts) {
-        // Up to now, but not what happens now: a server's frame is on its way when others arrive.
+        // Advance to just before this time: a server's frame starts before other frames arrive at the same time.
         fabric.advance(Instant(c.at.saturating_sub(1)), &mut watcher);
         fabric.receive(Instant(c.at), c.node, &bytes_of(&c.packet, c.node), &mut watcher);
     }
@@ -98,7 +99,7 @@ fn same_in_both_worlds(text: &str) -> (usize, usize) {
     real.sort_by_key(key);
     let mut simulated: Vec<(u32, PauseEvent)> = pauses.into_iter().filter(|p| p.0 >= hosts).collect();
     simulated.sort_by_key(key);
-    // Those of the last instant may have been sent and not captured.
+    // Pauses of the last instant may have been sent and not captured.
     simulated.retain(|p| p.1.at.0 <= last);
     assert_eq!(real, simulated, "{text}");
     (expected.len(), real.len())
@@ -160,7 +161,8 @@ fn what_no_fabric_can_be_is_refused_with_its_place() {
     assert!(e.contains("has no delay") && e.contains("t.toml:5"), "{e}");
 }
 
-/// Hosts that send datagrams as fast as they can fill their adapters, and an event has a limited number of bits for its frame's number.
+/// Hosts send datagrams as fast as they can fill their adapters, but an event has a limited number of bits for its
+/// frame's number.
 #[test]
 fn more_frames_than_can_be_named_end_a_run() {
     let text = "[scenario]\nduration = \"2 ms\"\n[topology]\nkind = \"fat-tree\"\nk = 4\nlink_rate = \"1 Gb/s\"\nrouting = \"two-level\"\n\

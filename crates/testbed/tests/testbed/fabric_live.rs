@@ -22,7 +22,7 @@ fn address(host: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 78, 0, host as u8 + 1)
 }
 
-/// Servers, and last the namespace of the fabric.
+/// Namespaces of the servers, and last the namespace of the fabric.
 fn servers() -> (Namespaces, Endpoints, Vec<PacketDevice>) {
     let all = Namespaces::new("live", HOSTS as usize + 1);
     let fabric = &all.0[HOSTS as usize];
@@ -32,7 +32,7 @@ fn servers() -> (Namespaces, Endpoints, Vec<PacketDevice>) {
             format!("ip -n {fabric} link add edge{h} type veth peer name eth0 netns {name}"),
             format!("ip -n {name} link set eth0 address {}", station(h).to_string().replace('-', ":")),
             format!("ip -n {name} addr add {}/24 dev eth0", address(h)),
-            // What the fabric gets are frames, with their checksums.
+            // The fabric receives single frames with their checksums.
             format!("ip netns exec {name} ethtool -K eth0 tx off tso off gso off gro off"),
             format!("ip netns exec {fabric} ethtool -K edge{h} tx off tso off gso off gro off"),
             format!("ip -n {fabric} link set edge{h} up"),

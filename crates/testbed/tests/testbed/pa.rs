@@ -15,7 +15,7 @@ fn attempt(text: &str, endpoints: &Endpoints) -> Result<Outcome, PaError> {
     run(&scenario, endpoints, &AtomicBool::new(false))
 }
 
-/// Tenants with addresses of their own on loopback, `net` apart from other tests'.
+/// Tenants with their own addresses on loopback; each test has its own `net`.
 fn loopback(net: u8, hosts: u32) -> Endpoints {
     let endpoint = |h| Endpoint { namespace: None, address: Ipv4Addr::new(127, 7, net, h as u8 + 1) };
     (0..hosts).map(|h| ((h, 0), endpoint(h))).collect()
@@ -38,7 +38,7 @@ fn every_query_is_answered_by_all_over_connections_kept_or_anew() {
         let outcome = attempt(&text, &loopback(net, 5)).unwrap();
         assert_eq!((outcome.queries.len(), outcome.unfinished, outcome.congestion), (60, 0, "reno"));
         for aggregator in 0..2u64 {
-            // One upon the other's completion: in order, and none begins before the last has ended.
+            // Each query begins after the end of the last one.
             let own: Vec<_> = outcome.queries.iter().filter(|q| u64::from(q.aggregator) == aggregator).collect();
             assert!(own.iter().enumerate().all(|(i, q)| q.id == aggregator << 32 | i as u64), "{own:?}");
             assert!(own.windows(2).all(|w| w[1].start >= w[0].start + w[0].took));
@@ -63,13 +63,13 @@ fn the_same_questions_at_the_same_times_as_in_the_simulated_world() {
     assert_eq!((simulated.len(), outcome.queries.len()), (40, 40));
     for q in &outcome.queries {
         let s = simulated.iter().find(|s| s.query_id == q.id).unwrap_or_else(|| panic!("no query {}", q.id));
-        // The kernel's clock ticks in nanoseconds, and whoever is woken is late.
+        // The kernel's clock ticks in nanoseconds, and threads wake late.
         assert!(q.start.as_nanos() + 1 >= u128::from(s.start_ps / 1_000), "{q:?} {s:?}");
         assert_eq!(q.aggregator, s.aggregator_host);
     }
 }
 
-/// The same applications, each machine's part on its own, as guests run them: led through files.
+/// Runs the applications in one part per machine, as guests do, synchronised through files.
 fn in_parts(test: &str, text: &str, endpoints: &Endpoints, lasts: Option<Duration>) -> Outcome {
     let scenario = Scenario::parse(text, "t.toml").unwrap_or_else(|e| panic!("{e}\n{text}")).scenario;
     let dir = Dir::new(test);
@@ -104,7 +104,7 @@ fn in_parts(test: &str, text: &str, endpoints: &Endpoints, lasts: Option<Duratio
         wait(Cues::TOLD);
         tell(Cues::LEAVE);
         let parts: Vec<Part> = parts.into_iter().map(|part| part.join().unwrap()).collect();
-        // As it comes out of a guest.
+        // A result in the form in which a guest returns it.
         let result = std::fs::read_to_string(folder(&(0, 0)).join(Cues::RESULT)).unwrap();
         assert_eq!(serde_json::from_str::<Part>(&result).unwrap(), parts[0]);
         assert!(parts.iter().all(|part| part.congestion == "cubic"));
@@ -131,24 +131,24 @@ fn the_same_questions_when_every_machine_is_on_its_own() {
         };
         assert_eq!(asked(&whole), asked(&parts));
         assert_eq!((parts.queries.len(), parts.unfinished, parts.figures().queries), (40, 0, 30));
-        // A hundred milliseconds of five servers with a flow each 7 ms, but for those that have not ended.
+        // 100 ms of five servers with a flow every 7 ms, except for unfinished flows.
         assert!(parts.flows.len() > 10 && parts.flows.iter().all(|f| f.0 == 300_000), "{}", parts.flows.len());
     }
 }
 
 #[test]
 fn what_was_asked_and_not_answered_adds_up() {
-    // A query each 10 ms that takes longer than the run.
+    // A query every 10 ms; each takes longer than the run.
     let text = format!(
         "{}{PA}aggregators = 2\nworkers = 2\nresponse = \"8 MB\"\ninter_arrival = \"10 ms\"\n[scenario]\nduration = \"300 ms\"\n",
         network(4, "cubic")
     );
     let outcome = in_parts("adds-up", &text, &loopback(31, 4), None);
     let asked = outcome.queries.len() as u64 + outcome.unfinished;
-    // From 10 ms on, one each 10 ms at both, though a busy machine may wake too late for the last ones.
+    // Both aggregators ask every 10 ms from 10 ms on, though a busy machine may wake too late for the last queries.
     assert!((2..=2 * 30).contains(&asked), "{asked}");
     assert!(outcome.time >= Duration::from_millis(300), "{:?}", outcome.time);
-    // The same, stopped from outside long before its end.
+    // The same applications, stopped from outside long before their end.
     let text = text.replace("300 ms", "1 h");
     let outcome = in_parts("stopped", &text, &loopback(32, 4), Some(Duration::from_millis(300)));
     assert!(outcome.queries.len() as u64 + outcome.unfinished >= 2, "{outcome:?}");
@@ -163,7 +163,7 @@ fn background_flows_run_beside_queries_and_reach_their_sinks_whole() {
     );
     let outcome = attempt(&text, &loopback(4, 4)).unwrap();
     assert_eq!(outcome.queries.len(), 60);
-    // 300 ms of four servers with a flow each 7 ms, but for those that have not ended.
+    // 300 ms of four servers with a flow every 7 ms, except for unfinished flows.
     assert!(outcome.flows.len() > 40, "{}", outcome.flows.len());
     assert!(outcome.flows.iter().all(|f| f.0 == 300_000));
 }
@@ -185,7 +185,7 @@ fn what_cannot_run_is_an_error_that_says_why() {
     assert!(error(&pa(""), &elsewhere).contains("sluice-not-there"));
 }
 
-/// Namespaces, the last of which is a Linux bridge between the others.
+/// Namespaces joined by a Linux bridge in the last one.
 fn bridge(test: &str, hosts: u32) -> (Namespaces, Endpoints) {
     let all = Namespaces::new(test, hosts as usize + 1);
     let bridge = &all.0[hosts as usize];
@@ -207,7 +207,7 @@ fn bridge(test: &str, hosts: u32) -> (Namespaces, Endpoints) {
     (all, endpoints)
 }
 
-/// Bytes that came in over a device of a namespace.
+/// Bytes received over a device of a namespace.
 fn received(namespace: &str, device: &str) -> u64 {
     let shown = Command::new("ip").args(["-n", namespace, "-json", "-stats", "link", "show", device]).output().unwrap();
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
@@ -231,7 +231,7 @@ fn between_namespaces_queries_cross_the_bridge() {
         assert_eq!((outcome.queries.len(), outcome.unfinished), (40, 0));
         let figures = outcome.figures();
         println!("{}", serde_json::to_string(&figures).unwrap());
-        // What the kernel counts in the namespaces is at least what the queries' own connections saw.
+        // The kernel's counters of the namespaces are at least the timeouts of the queries' own connections.
         let seen: u64 = outcome.queries.iter().map(|q| u64::from(q.timeouts.unwrap_or(0))).sum();
         assert!(figures.run_timeouts >= seen, "{figures:?}");
     }
@@ -251,7 +251,7 @@ fn a_link_that_fails_for_a_while_costs_timeouts_that_are_told_of_the_queries_the
     let outcome = std::thread::scope(|threads| {
         let running = threads.spawn(|| attempt(&text, &endpoints));
         let bridge = namespaces.0.last().unwrap();
-        // The link goes once ten answers have crossed it: before the first question there is nothing it could hold up.
+        // Cut the link after ten answers have crossed it: before the first query there is nothing to delay.
         while received(bridge, "p1") < 200_000 && !running.is_finished() {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -263,7 +263,7 @@ fn a_link_that_fails_for_a_while_costs_timeouts_that_are_told_of_the_queries_the
     let figures = outcome.figures();
     assert_eq!((figures.queries, outcome.unfinished), (200, 0));
     assert!(figures.run_timeouts > 0 && figures.retransmitted > 0, "{figures:?}");
-    // Nothing could cross for longer than two of the kernel's shortest timeouts.
+    // The link was down for longer than two of the kernel's shortest timeouts.
     let held = outcome.queries.iter().filter(|q| !q.is_timeout_free());
     assert!(held.clone().any(|q| q.took.as_millis() >= 200), "{:?}", held.collect::<Vec<_>>());
     assert!(figures.timeout_free < 200 && figures.timeout_free_median_ms <= figures.max_ms);

@@ -1,4 +1,4 @@
-//! Texts of a switch's file that are checked when they are read, not when they are used.
+//! Texts of a switch's file that are checked when the file is read, not when they are used.
 
 use sluicenet_scenario::setting::{Kind, Section, Setting};
 use sluicenet_scenario::tree::Node;
@@ -54,7 +54,7 @@ texts!(
     Listener(SocketAddr) = listener,
 );
 
-/// A text with something in it, without control characters.
+/// Checks that a text is not empty, not too long, and without control characters.
 fn plain(s: &Section<'_>, name: &str, node: &Node, bytes_max: usize) -> Result<String> {
     let text = s.text_of(node)?;
     let why = match text {
@@ -66,7 +66,7 @@ fn plain(s: &Section<'_>, name: &str, node: &Node, bytes_max: usize) -> Result<S
     Err(s.doc.error(node.span, format!("`{name}`: {why}")))
 }
 
-/// The error of a text.
+/// An error at a text, with examples of valid texts.
 fn wrong(s: &Section<'_>, node: &Node, message: &str, expected: &str) -> Error {
     s.doc.error(node.span, message).expected(expected)
 }

@@ -1,4 +1,4 @@
-//! The keys of a switch's file, but for those of ports, policies and TCP tunnels.
+//! The keys of a switch's file, except those of ports, policies and TCP tunnels.
 
 use super::checks::{Address, Device, Listener, Mac, Name, Namespace, Socket, SocketPath, Word};
 use super::policy::POLICY;
@@ -15,7 +15,7 @@ use sluicenet_wire::controller::UDP_PORT;
 
 /// Numbers of tenants.
 pub(super) const TENANT: core::ops::RangeInclusive<u16> = 0..=4095;
-/// How long an end of a link may take to obey a pause: as long as a program waits for a processor that it shares.
+/// The longest time that an end of a link takes to obey a pause: as long as a program waits for a shared processor.
 const RESPONSE: Duration = Duration::from_ms(20);
 
 pub(crate) static ROOT: Spec = tables! {

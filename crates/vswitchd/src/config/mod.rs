@@ -1,4 +1,4 @@
-//! The file of a switch: TOML, as scenarios are, every refusal with its line.
+//! The file of a switch, in TOML like scenarios; every error has its line.
 
 pub(super) mod checks;
 mod keys;
@@ -30,39 +30,39 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The largest file read.
+/// The size of the largest file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What the port is called that leads to other servers.
+/// The name of the port to other servers.
 pub const UPLINK_NAME: &str = "uplink";
 
-/// Ports a switch may have.
+/// The most ports of a switch.
 pub const PORTS_MAX: usize = 64;
 
-/// A switch as its file describes it.
+/// The settings in the file of a switch.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The file.
+    /// The path of the file.
     pub file: PathBuf,
-    /// Its name.
+    /// The switch's name.
     pub name: String,
-    /// Its control socket.
+    /// The path of the control socket.
     pub control: PathBuf,
-    /// Ports it may have.
+    /// The most ports of the switch.
     pub ports_max: usize,
     /// Queues, classes, table and watchdog.
     pub vale: ValeConfig,
-    /// Who it becomes once its ports are open.
+    /// The user that the switch becomes once its ports are open.
     pub user: Option<String>,
-    /// Whether it keeps what opening a port takes.
+    /// Whether the switch keeps the privileges to open ports.
     pub hotplug: bool,
-    /// Where metrics are served.
+    /// The address at which metrics are served.
     pub metrics: Option<SocketAddr>,
-    /// How it says what happens.
+    /// The format of the log.
     pub log: LogFormat,
-    /// Its ports, in the order of the file.
+    /// The ports, in the order of the file.
     pub ports: Vec<PortConfig>,
-    /// Its uplink.
+    /// The link to other servers.
     pub uplink: Option<UplinkConfig>,
     /// The endpoints that may communicate; default all with all.
     pub policy: Option<Arc<StationPolicy>>,
@@ -71,15 +71,15 @@ pub struct Config {
 /// The link to other servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UplinkConfig {
-    /// Its device.
+    /// The network device.
     pub device: String,
-    /// Its namespace; default the switch's own.
+    /// The device's namespace; default the switch's own.
     pub netns: Option<String>,
-    /// Its address.
+    /// The device's MAC address.
     pub mac: [u8; 6],
-    /// Its speed.
+    /// The speed of the link.
     pub rate: LinkRate,
-    /// How long either end may take to obey a pause.
+    /// The longest time that either end takes to obey a pause.
     pub response: Time,
     /// Priorities under flow control.
     pub lossless: PrioritySet,
@@ -87,7 +87,7 @@ pub struct UplinkConfig {
     pub buffer: Option<u32>,
     /// Whether runs of tunnel frames go to the device in one piece.
     pub segmentation: bool,
-    /// What makes it more than a trunk.
+    /// The overlay; without it the uplink is only a trunk.
     pub overlay: Option<OverlayConfig>,
 }
 
@@ -96,13 +96,13 @@ pub struct UplinkConfig {
 pub struct OverlayConfig {
     /// This server's address.
     pub address: Ipv4Addr,
-    /// The controller's.
+    /// The controller's address and port.
     pub controller: SocketAddrV4,
-    /// Where the controller is heard.
+    /// The port at which the controller's messages arrive.
     pub listen: u16,
-    /// Through where the controller is reached.
+    /// The namespace through which the controller is reached.
     pub controller_netns: Option<String>,
-    /// The key shared with it.
+    /// The key shared with the controller.
     pub key: [u8; 32],
     /// Tenants and their networks.
     pub networks: Vec<(u16, u32)>,
@@ -110,7 +110,7 @@ pub struct OverlayConfig {
     pub servers: Vec<(Ipv4Addr, [u8; 6])>,
     /// Credits between machines of the overlay.
     pub credits: Option<Credits>,
-    /// Reliability between them.
+    /// Reliability between machines of the overlay.
     pub zbridge: Option<Reliability>,
     /// TCP between servers.
     pub tcp_tunnel: Option<TcpTunnel>,
@@ -119,7 +119,7 @@ pub struct OverlayConfig {
 /// Reliability between machines of the overlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reliability {
-    /// Channels.
+    /// The settings of channels.
     pub channel: ChannelConfig,
     /// Priorities in which frames are numbered.
     pub classes: PrioritySet,
@@ -130,13 +130,13 @@ pub struct Reliability {
 pub struct Credits {
     /// Frames that a machine's receive queue holds.
     pub rx_queue: u32,
-    /// Credits of a turn.
+    /// Credits of a machine's turn.
     pub batch: u32,
     /// Frames of a machine that may wait for credits.
     pub tx_queue: u32,
     /// Priorities in which frames need credits.
     pub classes: PrioritySet,
-    /// Machines, by tenant and address, whose turns are longer, and how much.
+    /// The weights of machines with longer turns, by tenant and address.
     pub weights: Vec<((u16, [u8; 6]), u32)>,
 }
 
@@ -151,10 +151,10 @@ choices! {
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads the file at `path`.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place.
+    /// The first error in the file, with its location.
     pub fn load(path: &Path) -> Result<Config> {
         let text = text_of(path)?;
         Config::parse(path, &text)
@@ -330,7 +330,7 @@ fn zbridge(root: &Section<'_>, vale: &ValeConfig) -> Result<Option<Reliability>>
     let s = root.section("zbridge")?;
     let ZBridgeKeys { period, buffer, timeout } = ZBridgeKeys::read(&s)?;
     check_channel(&s, period, buffer)?;
-    // A tunnel's frames of one pair of endpoints have one pair of ports, and so one path.
+    // Tunnel frames of one pair of endpoints have one pair of ports, and so one path.
     let channel = ChannelConfig { buffer, period, timeout, single_path: true };
     Ok(Some(Reliability { channel, classes: vale.lossless }))
 }
@@ -375,7 +375,8 @@ pub(super) fn text_of(path: &Path) -> Result<String> {
     String::from_utf8(bytes).map_err(|e| Error::not_text(name, e.as_bytes(), e.utf8_error().valid_up_to()))
 }
 
-/// The key in the file that `name` names, relative to the file at `path`. Nobody else may read it.
+/// The key in the file named by the setting `name`, relative to the file at `path`. Other users must not be able to
+/// read it.
 pub(super) fn key_of(section: &Section<'_>, name: &str, file: &str, path: &Path) -> Result<[u8; 32]> {
     let file = path.parent().unwrap_or(Path::new("")).join(file);
     let wrong = |message: String| section.error(name, format!("{}: {message}", file.display()));
@@ -399,7 +400,7 @@ pub fn json_schema() -> serde_json::Value {
     sluicenet_scenario::schema::table(&ROOT, None)
 }
 
-/// Where the control socket of a switch is when nobody says.
+/// The default path of a switch's control socket.
 pub fn default_control(name: &str) -> PathBuf {
     let folder = if rustix::process::geteuid().is_root() {
         PathBuf::from("/run/sluicenet")

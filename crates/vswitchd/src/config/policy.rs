@@ -1,4 +1,4 @@
-//! `[policy]`: which machines may talk to each other, and which stations are their second vNICs.
+//! `[policy]`: the machines that may talk to each other, and the stations that are their second vNICs.
 
 use super::UplinkConfig;
 use super::checks::{Mac, Name};
@@ -14,7 +14,7 @@ use sluicenet_scenario::{Result, settings, tables};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Rules that are searched for the first frame of a pair.
+/// The most rules: all are searched at the first frame of a pair.
 const RULES_MAX: usize = 4096;
 /// The name of hosts outside in rules.
 const OUTSIDE: &str = "outside";
@@ -122,7 +122,7 @@ pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<A
     Ok(Some(Arc::new(StationPolicy::new(Policy::new(tenants, rules), vnics, lossless))))
 }
 
-/// What keeps a port from being one of a switch with this policy: the key, and why.
+/// The reason why a switch with this policy refuses a port, with the key at fault.
 pub(in super::super) fn objection(
     policy: &StationPolicy,
     port: &PortConfig,
@@ -130,7 +130,7 @@ pub(in super::super) fn objection(
     uplink: Option<&UplinkConfig>,
 ) -> Option<(&'static str, String)> {
     let Some(mac) = port.mac else {
-        // Behind a device there may be anybody: hosts outside, or a gateway to them.
+        // Behind a device there may be any machine: hosts outside, or a gateway to them.
         let may_be_anybody = matches!(port.kind, PortKind::Packet { .. });
         let why = "with [policy] a port of this kind needs a `mac`: who is at it could be anybody else";
         return (!may_be_anybody).then(|| ("mac", why.into()));

@@ -1,4 +1,4 @@
-//! A port as a file or the words of a command describe it.
+//! A port, described in a file or by the words of a command.
 
 use super::super::privileges::{Rights, TO_OPEN};
 use super::checks::{Address, Device, Mac, Name, Namespace, SocketPath, is_device};
@@ -12,93 +12,94 @@ use sluicenet_scenario::tree::{Document, Span, Value};
 use sluicenet_scenario::units::POSITIVE_RATE;
 use sluicenet_scenario::{Result, choices, settings};
 
-/// A port as the file describes it.
+/// The settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Its name.
+    /// The port's name.
     pub name: String,
-    /// Over what its frames move.
+    /// The kind of the port.
     pub kind: PortKind,
-    /// The machine at it.
+    /// The MAC address of the port's machine.
     pub mac: Option<[u8; 6]>,
-    /// What it may send.
+    /// Restrictions of the frames that the port may send.
     pub access: Access,
-    /// Whether a port before it has its `ip`: a process more of that machine, which nobody looks for by the address.
+    /// Whether an earlier port has the same `ip`: this port is one more process of that machine, and is not found by
+    /// this address.
     pub further: bool,
-    /// How fast it takes frames, at most.
+    /// The highest rate at which the port takes frames.
     pub rate: Option<Rate>,
 }
 
 impl PortConfig {
-    /// Whether one of these has its `ip`, in its tenant.
+    /// Whether one of the earlier ports has the same `ip` in the same tenant.
     pub fn is_further(&self, before: &[PortConfig]) -> bool {
         let place = |port: &PortConfig| (port.access.domain.unwrap_or(0), port.access.address);
         self.access.address.is_some() && before.iter().any(|other| place(other) == place(self))
     }
 }
 
-/// Over what frames move.
+/// The kind of a port, with the settings of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortKind {
     /// Memory shared with a program.
     Shm {
-        /// Buffers.
+        /// The number of buffers.
         buffers: u32,
     },
     /// The queues of a guest.
     VhostUser {
-        /// Where its frontend is met.
+        /// The socket between switch and QEMU.
         socket: Socket,
-        /// Whether an agent in the guest says what it has room for.
+        /// Whether an agent in the guest reports the free space of sockets.
         agent: bool,
     },
     /// A veth pair to a namespace.
     Veth {
         /// The switch's end.
         device: String,
-        /// Its namespace; default the switch's own.
+        /// The namespace of the switch's end; default the switch's own.
         netns: Option<String>,
         /// The machine's end.
         tenant_device: String,
-        /// Where that is.
+        /// The namespace of the machine's end.
         tenant_netns: String,
-        /// Whether TCP segments and checksums are left to be made.
+        /// Whether the machine leaves TCP segmentation and checksums to others.
         offload: bool,
     },
     /// A TAP device that the switch makes.
     Tap {
-        /// Its name.
+        /// The device's name.
         device: String,
-        /// Where it is made.
+        /// The device's namespace.
         tenant_netns: String,
         /// The largest IP packet.
         mtu: u32,
-        /// Whether TCP segments and checksums are left to be made.
+        /// Whether the machine leaves TCP segmentation and checksums to others.
         offload: bool,
-        /// Whether an agent there says what its sockets have room for.
+        /// Whether an agent of the machine reports the free space of sockets.
         agent: bool,
     },
     /// Any device.
     Packet {
-        /// Its name.
+        /// The device's name.
         device: String,
-        /// Its namespace; default the switch's own.
+        /// The device's namespace; default the switch's own.
         netns: Option<String>,
     },
 }
 
 impl PortKind {
-    /// What it takes to open such a port, and to use it then.
+    /// The capabilities to open such a port, and to use it.
     pub fn rights(&self) -> Rights {
         match self {
             PortKind::Shm { .. } | PortKind::VhostUser { .. } => Rights::NONE,
-            // To switch interrupts, and the queue that is held.
+            // For switching interrupts, and the held queue.
             PortKind::Veth { .. } | PortKind::Tap { .. } => Rights { open: TO_OPEN, run: CapabilitySet::NET_ADMIN },
             PortKind::Packet { .. } => Rights { open: TO_OPEN, run: CapabilitySet::empty() },
         }
     }
 
-    /// As in the file.
+    /// The kind's name in the file.
     pub fn name(&self) -> &'static str {
         let means = match self {
             PortKind::Shm { .. } => Means::Shm,
@@ -196,7 +197,7 @@ pub(super) fn port_of(s: &Section<'_>) -> Result<PortConfig> {
     let keys = PortKeys::read(s)?;
     only_its_own(s, keys.kind)?;
     let (name, offload, agent) = (keys.name.0, keys.offload, keys.agent);
-    // A namespace by its name and by the path of that name are one.
+    // A namespace's name, and the path made of this name, mean the same namespace.
     let netns = keys.netns.map(|netns| short_namespace(netns.0));
     let tenant_netns = keys.tenant_netns.map(|netns| short_namespace(netns.0));
     let tenant_netns = || tenant_netns.ok_or_else(|| s.missing("tenant_netns"));
@@ -240,7 +241,7 @@ pub(super) fn port_of(s: &Section<'_>) -> Result<PortConfig> {
     Ok(PortConfig { name, kind, mac: keys.mac.map(|mac| mac.0), access, further: false, rate: keys.rate })
 }
 
-/// A key that a port of this kind has no use for is a mistake.
+/// Refuses keys that ports of this kind do not have.
 fn only_its_own(s: &Section<'_>, kind: Means) -> Result<()> {
     let kind = kind.name();
     let of_kind: &[(&str, &[&str])] = &[

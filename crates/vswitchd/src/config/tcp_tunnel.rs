@@ -10,15 +10,14 @@ use sluicenet_wire::ipv4;
 use sluicenet_wire::tcp::HEADER_LEN;
 use std::ops::RangeInclusive;
 
-/// A server that answers nothing is given up after this time: until then the switch waits for it. RFC 9293, 3.8.3 asks
-/// for
-/// 100 s at least, of connections that cross the world.
+/// The time without an answer after which a server is given up; until then the switch waits for it. RFC 9293, 3.8.3
+/// asks for at least 100 s, but for connections across the world.
 const USER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Times to give a server up: a link that is paused answers nothing for a second.
+/// The range of this time: a paused link answers nothing for a second.
 const USER_TIMEOUTS: RangeInclusive<Duration> = Duration::from_secs(1)..=DURATION_MAX;
-/// Longest timeouts: TCP counts 255 of them.
+/// The range of the longest timeout: TCP counts 255 of them.
 const RTO_MAX: RangeInclusive<Duration> = TcpTunnel::RTO_MAX_LEAST..=DURATION_MAX;
-/// Segments that a reassembly queue holds: as many as a buffer of 1 MB may have out of order.
+/// The most segments of a reassembly queue: as many as a buffer of 1 MB may hold out of order.
 const REASSEMBLY: u16 = 1_024;
 
 settings! {
@@ -108,19 +107,19 @@ settings! {
 }
 
 impl TcpTunnel {
-    /// The least that the longest timeout may be: TCP counts 255 of them.
+    /// The lower limit of the longest timeout: TCP counts 255 of them.
     pub const RTO_MAX_LEAST: Duration = Duration::from_ms(100);
 
-    /// The longest that a frame may be in a stream whose other end answers nothing, with room for what is in front of
-    /// it.
+    /// The longest time that a frame may stay in a stream whose other end does not answer, including the time for
+    /// frames in front of it.
     pub fn give_up_at_most(&self) -> Duration {
         self.user_timeout.saturating_mul(4)
     }
 
-    /// Its parameters over a link with that MTU.
+    /// The TCP parameters for a link with this MTU.
     ///
     /// # Errors
-    /// When they do not fit it.
+    /// Parameters that do not fit the MTU.
     pub fn tcp(&self, mtu: u16) -> std::result::Result<tcp::Config, tcp::ConfigError> {
         let mss = mtu.saturating_sub((ipv4::HEADER_LEN + HEADER_LEN) as u16);
         let config = tcp::Config { mss, ..self.tcp.clone() };
@@ -138,7 +137,7 @@ pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<T
         return Err(root.error("tcp_tunnel", why).expected("[zbridge] or [tcp_tunnel]"));
     }
     let tunnel = TcpTunnel::read(&root.section("tcp_tunnel")?, &tcp::Config::crisan2014_tuned(), lossless)?;
-    // The smallest Ethernet; a larger one is looked at when the device is opened.
+    // Check with Ethernet's usual MTU; opening the device checks a larger one.
     tunnel.tcp(1500).map_err(|e| root.error("tcp_tunnel", e.to_string()))?;
     Ok(Some(tunnel))
 }

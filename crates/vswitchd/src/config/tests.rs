@@ -249,7 +249,7 @@ fn a_policy_says_who_may_talk_to_whom() {
     let allowed = parse(&POLICY.replace("allow = false", "allow = true")).unwrap().policy.unwrap();
     assert!(allowed.allows(station(1, 0xfe), station(1, 1), 1) && !allowed.allows(station(1, 0xfe), station(1, 1), 0));
     assert!(parse("").unwrap().policy.is_none());
-    // One that says nothing has all machines in no group.
+    // In a policy without groups, all machines may communicate.
     assert!(parse("[policy]").unwrap().policy.unwrap().allows(station(0, 1), station(0, 2), 0));
 }
 

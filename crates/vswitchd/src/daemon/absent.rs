@@ -27,7 +27,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Opens absent ports that need no privilege that was given up.
+    /// Opens absent ports that need no dropped privilege.
     pub(in super::super) fn try_again(&self) {
         let (ports, vale) = (self.configs(), self.state().config.vale.clone());
         let waits = |p: &&mut Running| p.absent.as_ref().is_some_and(|absent| absent.again == Again::EverySecond);
@@ -36,7 +36,7 @@ impl Daemon {
             if self.state().ports.iter_mut().filter(waits).find(same).is_none() {
                 continue;
             }
-            // Opening may take long. Other requests are answered meanwhile, and may remove the port.
+            // Opening may take long. Meanwhile other requests are answered, and may remove the port.
             let opened = open_beside(port, &ports, &vale);
             let mut state = self.state();
             let Some(running) = state.ports.iter_mut().filter(waits).find(same) else { continue };

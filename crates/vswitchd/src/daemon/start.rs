@@ -23,10 +23,10 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use tracing::info;
 
-/// How long a switch that ends goes on delivering the frames that it holds, while some of them are accepted; less than
-/// `switch stop` waits.
+/// The longest time that an ending switch goes on delivering its frames, if endpoints accept some of them; shorter than
+/// the wait of `switch stop`.
 const DRAIN_AT_MOST: Time = Time::from_secs(20);
-/// How long it goes on if none is accepted.
+/// The time after which it stops delivering if endpoints accept none.
 const DRAIN_PATIENCE: Time = Time::from_secs(2);
 
 /// The ports of the file, opened while the switch has its privileges.
@@ -36,7 +36,7 @@ struct InitialPorts {
 }
 
 impl InitialPorts {
-    /// Opens the ports; also the privileges that the switch needs while it runs.
+    /// Opens the ports; also returns the privileges that the switch needs while it runs.
     fn open(config: &Config) -> io::Result<(InitialPorts, CapabilitySet)> {
         let mut keep = if config.hotplug { privileges::TO_OPEN } else { Rights::NONE.run };
         let uplink = config.uplink.as_ref().map(|uplink| uplink::open(uplink, &config.vale)).transpose();
@@ -50,10 +50,11 @@ impl InitialPorts {
     }
 }
 
-/// The engine's thread: the outcome of its loop, the frames that it gave up at the end, and its last state.
+/// The engine's thread. It returns the outcome of its loop, the number of frames given up at the end, and the last
+/// state.
 type EngineThread = JoinHandle<(io::Result<()>, u64, Snapshot)>;
 
-/// Runs the engine on a thread of its own until `stop`, and then delivers the frames that it holds.
+/// Runs the engine on its own thread until `stop`, and then delivers the frames that it holds.
 fn run_engine(mut engine: Engine, stop: Arc<AtomicBool>) -> io::Result<EngineThread> {
     std::thread::Builder::new().name("switch".into()).spawn(move || {
         let outcome = engine.run(&stop);
@@ -147,7 +148,7 @@ impl Daemon {
         Ok((handle, thread))
     }
 
-    /// Takes everything into service that was opened at the start.
+    /// Puts the ports that were opened at the start into service.
     fn install_all(&self, initial: InitialPorts, policy: Option<Arc<StationPolicy>>) -> io::Result<()> {
         // The uplink first: its number is in the switch's table.
         if let Some(uplink) = initial.uplink {

@@ -85,7 +85,7 @@ impl Repr {
         Ok((Repr { source_port, destination_port, segment }, payload))
     }
 
-    /// Writes header, options and checksum in front of the payload, which stands in `bytes[header_len()..]` already.
+    /// Writes header, options and checksum in front of the payload, which must already be in `bytes[header_len()..]`.
     ///
     /// Panics unless `bytes` has exactly the length of header and payload, or when the options take more than 40 bytes.
     pub fn emit(&self, bytes: &mut [u8], pseudo: &PseudoHeader) {
@@ -100,7 +100,7 @@ impl Repr {
         bytes[12] = (header_len as u8 / 4) << 4;
         bytes[13] = segment.flags.0;
         bytes[14..16].copy_from_slice(&segment.window.to_be_bytes());
-        // Checksum, and an urgent pointer that is never used.
+        // Checksum, and an unused urgent pointer.
         bytes[16..20].fill(0);
         emit_options(segment, &mut bytes[HEADER_LEN..header_len]);
         let sum = pseudo.checksum(Protocol::TCP.0, bytes);
@@ -108,7 +108,7 @@ impl Repr {
     }
 }
 
-/// Reads options into `segment`. Every turn of the loop consumes at least a byte.
+/// Reads options into `segment`. Each iteration consumes at least a byte.
 fn parse_options(mut options: &[u8], segment: &mut Segment) -> Result<(), Error> {
     let is_syn = segment.flags.contains(Flags::SYN);
     while let [kind, rest @ ..] = options {
@@ -116,7 +116,7 @@ fn parse_options(mut options: &[u8], segment: &mut Segment) -> Result<(), Error>
             kind::END => break,
             kind::NOP => options = rest,
             kind => {
-                // The length counts kind and length themselves.
+                // The length includes the kind and the length byte.
                 let len = *rest.first().ok_or(Error::Length)? as usize;
                 let data = options.get(2..len).ok_or(Error::Length)?;
                 parse_option(kind, data, is_syn, segment);
@@ -253,7 +253,7 @@ mod tests {
         let pseudo = any_pseudo(&mut Random::new(0));
         let valid = |random: &mut Random| emitted(&any(random), &pseudo, random);
         random::never_panics(valid, |bytes| Repr::parse(bytes, &pseudo).is_ok());
-        // Behind the checksum too, where random bytes never get.
+        // Random bytes never pass the checksum, so options are tested separately.
         random::check(|random| {
             let flags = Flags(random.u64() as u8);
             let mut segment = Segment { flags, ..Segment::default() };
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn options_obey_the_standards() {
         let syn = |bytes| options(Flags::SYN, bytes).map(|segment| segment.syn);
-        // Every known option behind one that nobody knows, and nothing behind the end.
+        // Every known option behind an unknown one, and nothing behind the end.
         let known = syn(&[254, 4, 0, 0, 2, 4, 0x05, 0xB4, 4, 2, 3, 3, 7, 0, 2, 4, 0, 1]);
         assert_eq!(known, Ok(SynOptions { mss: Some(1460), window_scale: Some(7), sack_permitted: true }));
         assert_eq!(syn(&[3, 3, 200]).unwrap().window_scale, Some(14), "RFC 7323, 2.3");

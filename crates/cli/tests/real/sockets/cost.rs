@@ -1,8 +1,8 @@
-//! What a byte costs: `bench sockets`.
+//! Cost of a byte: `bench sockets`.
 
 use super::*;
 
-/// Each pair moves bytes, loses none where nothing may be lost, and says what it costs beside TCP.
+/// Each pair moves bytes, loses none where nothing may be lost, and reports its cost beside TCP.
 #[test]
 fn what_a_byte_costs() {
     if let Some(what) = netns::missing() {
@@ -49,7 +49,7 @@ fn what_a_byte_costs() {
             assert!((throughput - 1.0).abs() < 1e-6 && (cpu - 1.0).abs() < 1e-6, "{pair} beside {base}");
         }
     }
-    // A receiver that sleeps 20 ms after every hundred frames gets some 5,000 of them in a second, whoever sends.
+    // A receiver that sleeps 20 ms after every hundred frames gets some 5,000 of them in a second, from any sender.
     let slow = ["--placement", "servers", "--hypervisor", "zfabric", "--guest", "tcplight,tcp", "--delay", "20000"];
     let (code, figures, said) = bench(&[&slow[..], &["--seconds", "1"]].concat());
     assert_eq!(code, Some(0), "{said}");

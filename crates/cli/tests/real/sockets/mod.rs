@@ -19,12 +19,12 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// What a test waits for at most.
+/// Longest wait of a test.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// A host that says nothing for so long is dead to others.
 const DEAD_AFTER: &str = "2000";
 
-/// The library: the one that the test runner built, or one that is built now, as this test was.
+/// The library: built by the test runner or, as this test was, built now.
 fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -41,7 +41,7 @@ fn library() -> &'static Path {
     })
 }
 
-/// A switch with six ports, and what runs at them.
+/// A switch with six ports, and the programs at them.
 struct Place {
     switch: Running,
     folder: Dir,
@@ -94,7 +94,7 @@ impl Place {
         Started(command.unwrap()).output()
     }
 
-    /// What a program said that has to succeed.
+    /// Output of a program that must succeed.
     fn answer(&self, ports: &str, n: u8, program: &str, args: &[&str]) -> String {
         let done = self.run(ports, n, program, args);
         let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
@@ -141,7 +141,7 @@ fn light(switch: &Running, folder: &Dir, ports: &str, n: u8, program: &str, args
     command
 }
 
-/// A file of so many bytes, each of them of any value.
+/// A file of so many bytes with arbitrary values.
 fn file_of(folder: &Dir, name: &str, bytes: usize) -> Vec<u8> {
     let mut content = vec![0; bytes];
     let mut state = 1u64;
@@ -153,8 +153,8 @@ fn file_of(folder: &Dir, name: &str, bytes: usize) -> Vec<u8> {
     content
 }
 
-/// The configuration of an nginx with two workers that serves what is in a folder at 10.1.0.1:8080, and writes a line with the number of
-/// the worker for each request; its path.
+/// The configuration of an nginx with two workers that serves the files of a folder at 10.1.0.1:8080. It writes a line
+/// with the number of the worker for each request. Returns its path.
 fn nginx_config(folder: &Dir) -> String {
     let path = folder.0.display();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -170,7 +170,7 @@ fn nginx_config(folder: &Dir) -> String {
     folder.file("nginx.conf", &config)
 }
 
-/// The workers of that nginx that have served anybody.
+/// The workers of that nginx that have served a request.
 fn nginx_workers(folder: &Dir) -> Vec<u32> {
     let log = std::fs::read_to_string(folder.0.join("access.log")).unwrap_or_default();
     let mut pids: Vec<u32> = log.lines().filter_map(|l| l.parse().ok()).collect();
@@ -179,7 +179,7 @@ fn nginx_workers(folder: &Dir) -> Vec<u32> {
     pids
 }
 
-/// A program, killed with this value, and its workers where it leads a group of its own.
+/// A program that is killed with this value, together with its workers where it leads a process group.
 struct Started(Child);
 
 impl Started {

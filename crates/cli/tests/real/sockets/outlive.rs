@@ -2,12 +2,13 @@
 
 use super::*;
 
-/// What processors have done for a process and its children, in ticks of 10 ms.
+/// Processor time of a process and its children, in ticks of 10 ms.
 fn ticks(pid: u32) -> u64 {
     let processes = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
         let of: u32 = entry.file_name().to_str()?.parse().ok()?;
         let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        // Behind its name: its state, its parent, and further on what it had in its own code and in the kernel.
+        // The fields behind the process's name: its state, its parent, and further on the time in its own code and in
+        // the kernel.
         let fields: Vec<u64> = stat.rsplit(')').next()?.split_whitespace().map(|f| f.parse().unwrap_or(0)).collect();
         let is_wanted = of == pid || fields.get(1) == Some(&u64::from(pid));
         is_wanted.then(|| fields[11] + fields[12])
@@ -27,7 +28,7 @@ fn outlive_the_switch(place: &mut Place, servers: &[&Started], mut serve: impl F
         std::thread::sleep(WATCHED);
         let spent = spent() - before;
         println!("{} servers without a switch: {} ms of processors in {WATCHED:?}", servers.len(), 10 * spent);
-        // Who asks without end has all of one.
+        // A program that asks without end uses a whole processor.
         assert!(spent < 100, "{spent} ticks of 10 ms in {WATCHED:?}");
         place.switch.again();
         serve(place);
@@ -46,7 +47,7 @@ fn redis_and_asyncio_outlive_the_switch() {
         async def main():\n    server = await asyncio.start_server(echo, '10.1.0.2', 7000)\n    await server.serve_forever()\n\
         asyncio.run(main())\n";
     let asyncio = place.start("p2", 2, "python3", &["-c", echo]);
-    // One that is connected when the switch ends, and does what many do: it connects again until it can.
+    // A client that is connected when the switch ends. As many programs do, it connects again until it can.
     let client = "import select, socket, time\ndef connect():\n    return socket.create_connection(('10.1.0.2', 7000))\n\
         while True:\n    try:\n        s = connect()\n        break\n    except OSError:\n        time.sleep(0.05)\n\
         for _ in range(2):\n    s.sendall(b'x')\n    print(s.recv(1), flush=True)\n    p = select.poll()\n    p.register(s, select.POLLIN)\n    print(p.poll()[0][1] & select.POLLHUP)\n\
@@ -66,7 +67,7 @@ fn redis_and_asyncio_outlive_the_switch() {
             _ => &["16", "ConnectionResetError", "True"],
         };
         assert_eq!(said.by_ref().take(seen.len()).collect::<Vec<_>>(), seen);
-        // What it knew it knows.
+        // The server still has its data.
         let answer = place.answer("p4", 4, "redis-cli", &["-h", "10.1.0.1", "incr", "n"]);
         assert_eq!(answer.trim(), count.to_string());
         let echo =

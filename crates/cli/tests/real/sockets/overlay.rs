@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Two servers of an overlay, joined by a veth pair, and its controller. Ports have no addresses in their files, or those of the first
-/// server have a station each and one IPv4 address, where they are `named`.
+/// Two servers of an overlay, joined by a veth pair, and its controller. Ports have no addresses in their files. Where
+/// they are `named`, those of the first server have a station each and one IPv4 address.
 struct Overlay {
     switches: [Running; 2],
     folder: Dir,
@@ -91,7 +91,7 @@ impl Overlay {
     }
 }
 
-/// What those tests lack here, if anything.
+/// Whether this machine lacks a requirement of the overlay tests.
 fn lacks_overlay() -> bool {
     if let Some(what) = netns::missing() {
         println!("SKIPPED: {what}");
@@ -113,7 +113,7 @@ fn nginx_serves(place: &Overlay) -> Started {
     let content = file_of(&place.folder, "large", 20_000_000);
     std::fs::write(place.folder.0.join("small"), "small\n").unwrap();
     let nginx = start_nginx(place);
-    // It has sent nobody anything.
+    // The machine has sent no frame yet.
     place.until(1, "p1", "curl", &["-s", "-o", "got", "http://10.1.0.1:8080/large"]);
     assert!(std::fs::read(place.folder.0.join("got")).unwrap() == content, "other bytes");
     let start = Instant::now();
@@ -142,10 +142,10 @@ fn nginx_with_two_workers_over_an_overlay() {
         return;
     }
     let place = Overlay::new("overlay", false);
-    // It has the largest packet that both tunnel and reliability leave.
+    // The port has the largest packet that both tunnel and reliability leave.
     assert_eq!(place.switches[1].attach("p4").0.mtu, Some(1424));
     let nginx = nginx_serves(&place);
-    // A connection on which nobody says anything, longer than the dead are given, is still there.
+    // A connection that is silent for longer than the time-out for dead hosts is still there.
     let idle = "import http.client, time\nc = http.client.HTTPConnection('10.1.0.1', 8080)\n\
         for pause in (5, 0):\n    c.request('GET', '/small')\n    s = c.sock\n    print(c.getresponse().read().decode().strip(), flush=True)\n\
         \x20   time.sleep(pause)\nassert c.sock is s\ntry:\n    s.recv(1)\nexcept OSError as e:\n    print(type(e).__name__)\n";
@@ -160,7 +160,7 @@ fn nginx_with_two_workers_over_an_overlay() {
     }
     assert_eq!(said.next().unwrap().unwrap(), "TimeoutError");
     assert!(waiting.0.wait().unwrap().success());
-    // One that is started anew is found, too, though it is another station.
+    // A server that is started anew is found, too, though it is another station.
     drop(nginx);
     let _nginx = start_nginx(&place);
     let done = place.until(1, "p1", "curl", &["-s", "http://10.1.0.1:8080/small"]);

@@ -1,8 +1,8 @@
-//! What children, threads and programs executed anew have of a process's sockets, and what is said where there are none.
+//! A process's sockets in its children, its threads and programs executed anew, and the messages where there are none.
 
 use super::*;
 
-/// What waits to be accepted when a process forks for the first time is whoever's who accepts, as over the kernel.
+/// Connections that wait to be accepted at the first fork go to any process that accepts, as over the kernel.
 #[test]
 fn connections_that_wait_at_a_fork_are_accepted_behind_it() {
     if !has("python3") {
@@ -89,7 +89,7 @@ fn what_cannot_be_is_said() {
     let done = place.command("p1", 1, "python3", &["-c", connect]).env("SLUICENET_MUT", "1400").output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(said.matches("SLUICENET_MUT is not read").count(), 1, "{said}");
-    // Datagrams to the light network never go by the kernel's, and those of a light socket nowhere else.
+    // Datagrams to the light network never go by the kernel's network, and datagrams of a light socket go nowhere else.
     let datagrams = "import ctypes, errno, socket\ndef code(f, *a):\n    try:\n        return f(*a)\n    except OSError as e:\n        return errno.errorcode[e.errno]\n\
         d = lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
         print(code(d().sendto, b'x', ('10.1.0.9', 9)), code(d().sendmsg, [b'x'], [], 0, ('10.1.0.9', 9)), code(d().connect, ('10.1.0.9', 9)))\n\
@@ -101,7 +101,7 @@ fn what_cannot_be_is_said() {
     assert_eq!(said.lines().next(), Some("ENETDOWN ENETDOWN ENETDOWN"), "{said}");
     let said = place.answer("p1", 1, "python3", &["-c", datagrams]);
     assert_eq!(said, "1 1 None\nNone ENETUNREACH ('10.1.0.9', 9)\n0 ENOTCONN\n");
-    // A child that uses what its parent has opened.
+    // A child that uses the sockets of its parent.
     let inherited = "import os, socket\nl = socket.create_server(('10.1.0.1', 0))\na = socket.create_connection(l.getsockname())\n\
         if os.fork() == 0:\n    try:\n        a.send(b'x')\n    except OSError as e:\n        print(e.errno == 95, flush=True)\n    os._exit(0)\n\
         os.wait()\n";

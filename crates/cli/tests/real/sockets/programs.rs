@@ -83,7 +83,7 @@ fn a_download_whose_bytes_are_compared() {
     let status = curl.output().status;
     assert!([18, 56].contains(&status.code().unwrap_or(0)), "partial file, or failure to receive: {status}");
     assert!(content.starts_with(&place.read("part")), "what came is right");
-    // Nobody listens now.
+    // No program listens now.
     let server = place.start(
         "p1",
         1,
@@ -101,7 +101,7 @@ fn a_download_whose_bytes_are_compared() {
     drop(server);
 }
 
-/// The same of a gigabyte, by its checksum: over memory alone, so that what is measured is the sockets.
+/// A gigabyte is downloaded whole, by its checksum: over memory alone, so that only the sockets are measured.
 #[test]
 #[ignore = "long: a gigabyte takes a while where tests share two cores"]
 fn long_a_gigabyte_is_downloaded_whole() {
@@ -150,7 +150,7 @@ fn redis_with_fifty_clients() {
     assert_eq!(said.lines().count(), 5, "{said}");
     assert_eq!(cli(&["get", "counter:__rand_int__"]), "20000", "each of them, once");
     assert_eq!(cli(&["llen", "mylist"]), "20000");
-    // A child that saves has the descriptors, and disturbs nobody.
+    // A child that saves has the descriptors, and disturbs no client.
     cli(&["set", "key", "value"]);
     assert_eq!(cli(&["bgsave"]), "Background saving started");
     let start = Instant::now();
@@ -173,7 +173,7 @@ fn redis_with_fifty_clients() {
     until("fifty there", &|n| n >= 50);
     drop(clients);
     until("fifty gone", &|n| n <= 2);
-    // And the server is killed under its clients.
+    // The server is killed under its clients.
     let mut clients =
         place.command("p2", 2, "redis-benchmark", &["-h", "10.1.0.1", "-c", "50", "-n", "100000000", "-q"]);
     let clients = Started(clients.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
@@ -246,12 +246,12 @@ fn an_asyncio_echo() {
     let before = place.dropped();
     assert_eq!(place.answer("p2", 2, "python3", &["-c", client]), "right\n");
     assert_eq!(place.dropped(), before);
-    // One that is killed in the middle is not the others' affair.
+    // A client that is killed in the middle does not affect the others.
     let mut killed = place.start("p3", 3, "python3", &["-c", &client.replace("20_000", "2_000_000")]);
     std::thread::sleep(Duration::from_millis(400));
     let _ = killed.0.kill();
     assert_eq!(place.answer("p2", 2, "python3", &["-c", client]), "right\n");
-    // The server is killed: whoever waits for it is told.
+    // The server is killed: waiting clients are told.
     let waiting = "import socket\ns = socket.create_connection(('10.1.0.1', 7000))\nprint('there', flush=True)\n\
         try:\n    print(s.recv(1))\nexcept OSError as e:\n    print(type(e).__name__)\n";
     let mut command = place.command("p2", 2, "python3", &["-c", waiting]);

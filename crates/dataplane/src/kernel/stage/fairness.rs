@@ -12,7 +12,8 @@ fn orphan(id: FragmentId, k: u32) -> Cargo {
     Cargo::Piece(id, Piece { offset: 8 * (k + 1), len: 8, last: false }, None)
 }
 
-/// One datagram of a sender, and between its fragments what `others` do; how many questions it took until its first was let in.
+/// Sends one datagram of a sender, and calls `others` between its fragments; returns the number of requests until its first
+/// fragment was admitted.
 fn datagram(
     w: &mut World,
     now: &mut u64,
@@ -42,7 +43,7 @@ fn datagram(
     asked
 }
 
-/// What held back everybody's datagrams in fragments, and with them all else of their senders.
+/// Floods of fragments that once held back all fragmented datagrams, and with them all other frames of their senders.
 #[test]
 fn fragments_without_a_rest_hold_and_cost_nobody_elses() {
     type Flood = fn(&mut World, u64, u32);
@@ -105,7 +106,7 @@ fn at_one_port_a_station_loses_nothing_to_another_either() {
     w.check();
 }
 
-/// However many act together, nobody waits for them longer than a while, and what they send is what is given up.
+/// However many senders act together, others do not wait long for them, and their own fragments are given up.
 #[test]
 fn those_who_act_together_make_others_wait_a_while_at_most() {
     let mut w = World::new(None, &[(7000, 212_992)]);
@@ -128,7 +129,7 @@ fn those_who_act_together_make_others_wait_a_while_at_most() {
     w.check();
 }
 
-/// Those who finish are waited for: a datagram more does not cost them theirs.
+/// Other senders wait for fragments of datagrams that will be finished: one datagram more does not cost them theirs.
 #[test]
 fn a_crowd_that_finishes_loses_nothing() {
     let mut w = World::new(None, &[(7000, 4 << 20)]);
@@ -139,7 +140,7 @@ fn a_crowd_that_finishes_loses_nothing() {
             (Cargo::Piece(id(port as u32), piece, (offset == 0).then_some(flow(port as u16, 7000))), len + 34)
         })
     };
-    // All at once, three fragments of each at a time; who is held asks again.
+    // All at once, three fragments of each at a time; a sender that has to wait asks again.
     let mut left: Vec<_> = (0..40).map(|port| (port, pieces(port).peekable())).collect();
     let (mut now, mut held) = (0, 0);
     while !left.is_empty() {
@@ -184,12 +185,12 @@ fn who_waits_to_begin_is_woken_and_forgotten_if_it_does_not_come() {
     assert_eq!(w.stage.poll_timeout(), Some(us(6_000)), "when it may go on");
     let round = |w: &mut World, now| w.stage.expire(us(now), &mut |_| unreachable!());
     round(&mut w, 6_000);
-    // It could have asked in that round.
+    // The sender could have asked in that round.
     round(&mut w, 6_001);
     assert_eq!(w.stage.poll_timeout(), Some(us(30_000_000)));
 }
 
-/// Senders of a lossless class wait and take whatever becomes free at once; those of another do not.
+/// Senders of a lossless class wait and take free room at once; senders of a lossy class do not wait.
 #[test]
 fn at_a_slow_socket_each_class_has_its_turn() {
     const LOSSLESS: Priority = 3;
@@ -216,7 +217,7 @@ fn at_a_slow_socket_each_class_has_its_turn() {
     }
     assert_eq!(w.host.lost, 0);
     let (lossless, lossy) = (sent[usize::from(LOSSLESS)], sent[usize::from(LOSSY)]);
-    // One of two shares, of 5,000 that were read and the two that wait.
+    // The lossy class gets one of two shares of the 5,000 datagrams that were read, and of the two that wait.
     assert!(lossless + lossy >= 5_000 && lossy * 5 >= lossless * 2, "{lossless} and {lossy}");
     assert!(wanted[usize::from(LOSSY)] == 20_000 && lossy < 20_000);
     w.check();

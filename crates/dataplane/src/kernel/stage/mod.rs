@@ -1,14 +1,15 @@
 //! Frames wait here until their socket has room for them.
 //!
-//! A full UDP socket drops datagrams, and no device reports it. So the stage asks the kernel about the room of a socket before it
-//! hands frames over, and charges each datagram what the kernel will charge. Each socket has one queue, for all of its senders.
+//! A full UDP socket drops datagrams, and no device reports it. So the stage asks the kernel about the room of a socket
+//! before it hands frames over, and charges each datagram what the kernel will charge. Each socket has one queue, for all of
+//! its senders.
 //!
 //! - Frames that the kernel has not yet delivered to a socket count as if they were in the socket.
 //! - A datagram in fragments goes when all of it is here ([`pieces`]).
-//! - Each queue gets a fair share of the room, and in it each traffic class gets its own. A frame beyond it stays with its sender; in
-//!   a lossy class it is dropped. A quarter of the room is for frames without a socket.
-//! - For a UDP port without a socket the kernel answers by ICMP and drops the frame. Such frames go at a bounded rate; frames beyond
-//!   it are dropped here, by name.
+//! - Each queue gets a fair share of the room, and in it each traffic class gets its own. A frame beyond the share stays
+//!   with its sender; in a lossy class it is dropped. A quarter of the room is for frames without a socket.
+//! - For a UDP port without a socket the kernel answers by ICMP and drops the frame. Such frames go at a bounded rate;
+//!   frames beyond it are dropped here, by name.
 //! - Frames that are not UDP for one station, or not for this host, need no credit: TCP has a window of its own.
 
 mod pieces;
@@ -40,9 +41,9 @@ const SOCKETS_MOST: usize = 1024;
 pub(super) enum Found {
     /// A socket.
     Socket(Socket),
-    /// It is for this host, and no socket is there: the kernel answers by ICMP.
+    /// The frame is for this host, and no socket is there: the kernel answers by ICMP.
     Nobody,
-    /// It is for another host: the kernel forwards or drops it.
+    /// The frame is for another host: the kernel forwards or drops it.
     Elsewhere,
 }
 
@@ -65,7 +66,7 @@ pub(super) struct StageCounters {
     pub share_used_up: u64,
     /// For which there was no socket: handed over for the kernel to answer.
     pub no_socket: u64,
-    /// The same, beyond the rate at which the kernel answers: dropped here.
+    /// Datagrams without a socket beyond the rate at which the kernel answers: dropped here.
     pub no_socket_dropped: u64,
     /// For a group: no credit is asked for.
     pub group: u64,
@@ -132,10 +133,10 @@ impl Stage {
 
     /// Whether a frame may come now. Otherwise its queue has used up its share of the room, and the frame stays where it is.
     ///
-    /// The share is half of the free room (Choudhury and Hahne 1998, with a parameter of 1/2). A queue alone gets a third of the room,
-    /// and there is always some left for another queue. Each traffic class has such a share in each queue: a class whose senders wait
-    /// takes every free buffer at once, and would leave none for a class whose senders do not wait. The remaining fragments of a
-    /// datagram get twice this share, since they only wait for each other.
+    /// The share is half of the free room (Choudhury and Hahne 1998, with a parameter of 1/2). A queue alone gets a third of
+    /// the room, and there is always some left for another queue. Each traffic class has such a share in each queue: a class
+    /// whose senders wait takes every free buffer at once, and would leave none for a class whose senders do not wait. The
+    /// remaining fragments of a datagram get twice this share, since they only wait for each other.
     pub fn admits(
         &mut self,
         now: Instant,
@@ -345,8 +346,8 @@ impl Stage {
         self.enqueue(to, frames);
     }
 
-    /// Asks about the flow at the front of a queue when it is time. If the flow has another socket by now, its datagrams move there.
-    /// So the queue of a closed socket empties, flow by flow.
+    /// Asks about the flow at the front of a queue when it is time. If the flow has another socket by now, its datagrams move
+    /// there. So the queue of a closed socket empties, flow by flow.
     fn look_after(&mut self, now: Instant, queue: usize, host: &mut impl Host) -> io::Result<()> {
         let it = &self.queues[queue];
         if now < it.ask_next {
@@ -362,8 +363,8 @@ impl Stage {
         Ok(())
     }
 
-    /// The next queue in turn, and the buffers of up to `most` frames that may go now. Then [`Stage::sent`] reports how many went.
-    /// Buffers of dropped frames go to `release`.
+    /// The next queue in turn, and the buffers of up to `most` frames that may go now. Then [`Stage::sent`] reports how many
+    /// went. Buffers of dropped frames go to `release`.
     pub fn offer(
         &mut self,
         now: Instant,

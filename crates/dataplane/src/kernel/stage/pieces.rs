@@ -57,14 +57,14 @@ struct Datagram {
     moved: (Instant, u64),
 }
 
-/// A datagram by its sender: fragments of other senders do not belong to it.
+/// A datagram by its sender, so that fragments of other senders do not belong to it.
 type Key = (Sender, FragmentId);
 
 /// The unfinished datagrams of a sender.
 #[derive(Default)]
 struct Held {
     frames: usize,
-    /// The count of all fragments when its latest datagram grew, and the frames of that datagram.
+    /// The count of all fragments when the sender's latest datagram grew, and the frames of that datagram.
     latest: (u64, usize),
     oldest: Option<u64>,
 }

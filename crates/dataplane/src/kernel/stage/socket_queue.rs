@@ -24,7 +24,7 @@ pub(super) struct Waiting {
     pub need: i64,
     /// The flow of a datagram for a socket, at its first frame.
     pub flow: Option<Flow>,
-    /// Whether it belongs to the datagram of the frame before it.
+    /// Whether the frame belongs to the datagram of the frame before it.
     pub follows: bool,
 }
 
@@ -63,8 +63,8 @@ pub(super) struct SocketQueue {
     full: u8,
     /// The charge of a datagram whose first frames have been sent and whose others wait at the front.
     begun: i64,
-    /// Fragmented datagrams that were sent and that the stack may not have taken in yet: the bytes sent in all at that time, and
-    /// their charge.
+    /// Fragmented datagrams that were sent and that the stack may not have taken in yet: the bytes sent in all at that time,
+    /// and their charge.
     settling: VecDeque<(u64, i64)>,
     /// The bytes sent in all when a frame was last sent to this socket.
     last: u64,
@@ -136,8 +136,8 @@ impl SocketQueue {
 
     /// The kernel's answers about the memory in flight, and then about the socket; `sent` bytes were sent in all.
     ///
-    /// The stack takes frames in order, and the memory in flight is at least the bytes of the frames in flight. So a frame has arrived
-    /// if at least as many bytes were sent after it as there is memory in flight.
+    /// The stack takes frames in order, and the memory in flight is at least the bytes of the frames in flight. So a frame
+    /// has arrived if at least as many bytes were sent after it as there is memory in flight.
     pub fn learn(&mut self, now: Instant, socket: &Socket, in_flight: u32, sent: u64, margin: u32) {
         let arrived = |then: u64| sent - then >= u64::from(in_flight);
         while self.settling.front().is_some_and(|&(then, _)| arrived(then)) {
@@ -183,7 +183,7 @@ impl SocketQueue {
         }
     }
 
-    /// Removes the first frame, which was sent; with it `sent` bytes were sent in all.
+    /// Removes the first frame, after it was sent; `sent` bytes were then sent in all.
     pub fn take(&mut self, sent: u64) -> Option<Waiting> {
         let waiting = self.pop_first()?;
         self.stuck = Duration::ZERO;

@@ -5,15 +5,15 @@ use sluicenet_wire::flow::{FragmentId, Piece};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Sockets as Linux has them: a datagram goes in while the buffer is not over its limit, or is empty; its memory comes back when a
-/// quarter of the limit has been read, or all.
+/// Sockets as Linux has them: a datagram goes in while the buffer is not over its limit, or is empty; its memory comes back
+/// when a quarter of the limit has been read, or all.
 #[derive(Default)]
 pub(super) struct Buffer {
     cookie: u64,
     limit: u32,
-    /// The charges of what waits.
+    /// The charges of unread datagrams.
     waiting: VecDeque<u32>,
-    /// What was read and not given back.
+    /// The charges of datagrams that were read and not yet given back.
     owed: u32,
 }
 
@@ -37,7 +37,7 @@ impl Buffer {
     }
 }
 
-/// What is on its way: a frame of a whole datagram, or a fragment.
+/// Cargo on its way: a frame of a whole datagram, or a fragment.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     cargo: Cargo,
@@ -52,7 +52,7 @@ pub(super) struct Table {
     pub(super) lost: u32,
     questions: u32,
     on_its_way: VecDeque<Sent>,
-    /// What came of datagrams in fragments: the bytes and charge so far, the end and the flow.
+    /// Fragments that arrived, by datagram: the bytes and charge so far, the end and the flow.
     partial: BTreeMap<FragmentId, (u32, u32, Option<u32>, Option<Flow>)>,
     /// Addresses that are not this host's.
     elsewhere: Option<IpAddr>,
@@ -65,7 +65,7 @@ impl Table {
     pub(super) fn socket(&mut self, port: u16) -> &mut Buffer {
         self.sockets.get_mut(&port).unwrap()
     }
-    /// So many frames are taken in.
+    /// Takes in this number of frames.
     pub(super) fn arrive_some(&mut self, count: usize) {
         for _ in 0..count {
             let Some(sent) = self.on_its_way.pop_front() else { return };
@@ -125,7 +125,7 @@ pub(super) fn us(n: u64) -> Instant {
     Instant::ZERO + Duration::from_us(n)
 }
 
-/// A stage, and what became of its buffers.
+/// A stage, and the fate of its buffers.
 pub(super) struct World {
     pub(super) stage: Stage,
     pub(super) host: Table,
@@ -169,7 +169,7 @@ impl World {
         self.stage.admits(now, station(0, 0), 0, cargo, &mut self.host).unwrap()
     }
 
-    /// A datagram of so many bytes in fragments, but for those that are left out.
+    /// Sends a datagram of `bytes` bytes in fragments, without the fragments `without`.
     fn insert_pieces(&mut self, now: Instant, flow: Flow, id: FragmentId, bytes: u32, without: &[u32]) {
         for (i, offset) in (0..bytes).step_by(1480).enumerate() {
             let len = (bytes - offset).min(1480);
@@ -194,7 +194,7 @@ impl World {
         assert_eq!(self.frames.len() - self.released.len(), queued + stage.pieces.frames());
     }
 
-    /// One round; what is sent is on its way until [`Table::arrive`].
+    /// One round; sent frames are on their way until [`Table::arrive`].
     pub(super) fn pump(&mut self, now: Instant) {
         let World { stage, host, frames, released, sent } = self;
         let mut buffers = Vec::new();
@@ -248,7 +248,7 @@ fn two_flows_to_one_socket_have_one_credit() {
     }
     w.pump(us(1));
     assert_eq!(w.sent.len(), 9, "all but the one that is kept free");
-    // What is on its way counts as if it were there.
+    // Frames on their way count as if they had arrived.
     w.pump(us(2_000));
     assert_eq!(w.sent.len(), 9);
     w.host.arrive();
@@ -383,7 +383,7 @@ fn many_datagrams_in_fragments_at_once_all_get_through() {
     w.check();
 }
 
-/// What ended another tenant's socket for everybody: first fragments without the rest, and one that comes twice.
+/// Fragments that once stopped another tenant's socket for all senders: first fragments without the rest, and a repeated one.
 #[test]
 fn who_sends_no_rest_takes_nobodys_room() {
     let mut w = World::new(Some(Duration::from_ms(200)), &[(7000, 212_992)]);
@@ -404,7 +404,7 @@ fn who_sends_no_rest_takes_nobodys_room() {
     }
     let c = w.stage.counters;
     assert_eq!((w.sent.len(), c.watchdog, c.isolated, w.host.lost), (1_002, 0, 0, 0));
-    // What never came is given up, whoever comes.
+    // Datagrams with missing fragments are given up, whatever else arrives.
     assert_eq!(w.stage.poll_timeout(), Some(us(30_000_000)));
     let released = &mut w.released;
     w.stage.expire(us(30_000_000), &mut |b| released.push(b));
@@ -520,7 +520,7 @@ fn each_queue_has_a_share_and_frames_without_a_socket_have_room() {
     }
     assert_eq!(w.stage.counters.share_used_up, 20);
     assert!(w.frames.len() - w.released.len() <= 768 + 20);
-    // One that moves admits again.
+    // A socket whose program reads again is admitted to.
     w.host.socket(7000).read_all();
     now += 2_000;
     while !w.admits(us(now), &Cargo::Udp(flow(1, 7000))) {
@@ -543,8 +543,8 @@ fn what_is_for_another_host_needs_no_credit() {
     assert_eq!((w.sent.len(), w.stage.counters.no_socket_dropped), (200, 0));
 }
 
-/// Whatever comes in whatever order: no socket is sent what it has no room for, no frame is forgotten, and when nothing waits nothing is
-/// reserved and who has read everything is not isolated.
+/// Random frames in random order: no socket is sent more than it has room for, and no frame is forgotten. When nothing waits,
+/// nothing is reserved, and a socket whose reader has read everything is not isolated.
 #[test]
 fn whatever_comes_in_whatever_order() {
     for seed in 1..=60u64 {
@@ -579,7 +579,7 @@ fn whatever_comes_in_whatever_order() {
             }
             w.check();
         }
-        // A socket that took another's queue has what was on its way besides; only they may lose.
+        // A socket that took another's queue also gets the other's frames on their way. Only such sockets may lose frames.
         assert!(w.host.lost == 0 || seed % 2 == 0, "seed {seed}");
         for port in 0..4 {
             if !w.host.sockets.contains_key(&port) {

@@ -45,7 +45,7 @@ impl ValvePort {
     pub(super) fn begin_to_end(&mut self) {
         self.ending = Some(Ending::default());
         self.rest.end();
-        // If somebody removed the queue, only the full ring stops the tenant, as long as the kernel does not poll.
+        // If another program removed the queue, only the full ring stops the tenant, as long as the kernel does not poll.
         if self.tenant_queue.shut_again().is_err() {
             self.keep_shut();
         }

@@ -42,7 +42,7 @@ impl ValvePort {
     pub(super) fn learn_again(&mut self) -> Result<(), BrokenPort> {
         if !self.tenant_queue.is_shut() || self.rest.is_held() {
             self.rest.end();
-            // If somebody removed the queue, the tenant cannot be stopped.
+            // If another program removed the queue, the tenant cannot be stopped.
             let _ = self.tenant_queue.rest();
         }
         let Some(next) = self.learning.reserve.last() else { return Err(BrokenPort) };

@@ -40,12 +40,12 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// The one frame of a shut queue came.
+    /// The single frame of a shut queue arrived.
     pub fn wake(&mut self) {
         self.woken = true;
     }
 
-    /// This number of frames of the tenant came at once.
+    /// Notes that this number of the tenant's frames arrived at once.
     pub fn came(&mut self, now: Instant, frames: usize) {
         self.woken = true;
         self.came = now;
@@ -96,7 +96,7 @@ pub(super) struct Unasked {
 }
 
 impl Unasked {
-    /// This number of frames was fetched; whether the kernel has polled.
+    /// Counts fetched frames; returns whether the kernel has polled.
     pub fn fetched(&mut self, frames: usize) -> bool {
         let frames = frames as u64;
         let unasked = frames.saturating_sub(self.ours);
@@ -112,12 +112,12 @@ impl Unasked {
 }
 
 impl ValvePort {
-    /// The tenant may send: at once, or after one frame if the port has just started and interrupts are enabled.
+    /// Lets the tenant send: at once, or after one frame if the port has just started and interrupts are enabled.
     pub(super) fn let_go(&mut self) -> Result<(), BrokenPort> {
         if self.rest.is_over(self.now) {
             self.interrupts_off();
             self.rest.since = None;
-            // If somebody removed the queue, nothing stops the tenant.
+            // If another program removed the queue, nothing stops the tenant.
             let _ = self.tenant_queue.open();
         } else if self.tenant_queue.is_shut() && !self.rest.is_held() {
             self.tenant_queue.shut_again().map_err(|_| BrokenPort)?;
@@ -128,13 +128,13 @@ impl ValvePort {
 
     /// Shuts the tenant's queue before the port sleeps, unless only single frames come.
     pub(super) fn rest(&mut self) {
-        // A queue that somebody removed cannot be shut.
+        // A queue that another program removed cannot be shut.
         if self.rest.begins(self.now) && self.tenant_queue.rest().is_ok() {
             (self.rest.since, self.rest.woken) = (Some(self.now), false);
         }
     }
 
-    /// While the port has no room, no frame should come; whether one did.
+    /// Keeps the queue shut while the port has no room; returns whether a frame arrived nevertheless.
     pub(super) fn stay_shut(&mut self, at_once: bool) -> bool {
         if !at_once && self.now.since(self.unasked.looked) < LOOK_EVERY {
             return false;

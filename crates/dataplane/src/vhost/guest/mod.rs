@@ -14,26 +14,26 @@ use std::sync::atomic::{Ordering, fence};
 /// Pairs of queues a guest may have.
 pub const MAX_PAIRS: usize = 8;
 
-/// Shortest and longest frame a guest may send: an Ethernet header, and what IP can say with two tags in front.
+/// Shortest and longest frame a guest may send: an Ethernet header, and the longest IP packet with two tags in front.
 const FRAME_BYTES: std::ops::RangeInclusive<u64> = 14..=65_535 + 22;
 
 /// Longest frame of a guest that takes neither long segments nor mergeable buffers: 1,500 bytes, header and tag.
 const PLAIN_FRAME: u32 = 1_518;
 
-/// Chains looked at together, so that what one needs is fetched while another is looked at: as many as the switch takes from a
-/// port in a round.
+/// Chains that are read together, so that the memory of one is fetched while another is read: as many as the switch takes
+/// from a port in a round.
 const BATCH: usize = 64;
 
 /// Chains for a guest to receive that are read ahead at most, over which a frame may be spread: more than there are segments in
 /// the longest.
 const READ_AHEAD: usize = 2048;
 
-/// What a guest's queues may cost a round, beyond frames in one piece, which are counted by themselves. It is there three times: for
-/// the descriptors of chains of several that it sends, for those that it receives by, and for frames that are refused or have to be
-/// cut. The rest waits for the next round, so that nobody else waits for it.
+/// The work per round for a guest's queues. Frames in one piece are counted separately. There are three such budgets: for the
+/// descriptors of longer chains to send, for those to receive into, and for frames that are refused or cut. The rest waits
+/// for the next round, so that no other guest waits for it.
 pub(super) const WORK: u32 = 512;
 
-/// Takes what was done from what may be done in this round.
+/// Charges work to the rest of this round's budget.
 #[inline]
 fn charge(left: &mut u32, work: u32, counters: &mut Counters) {
     if *left > 0 && *left <= work {
@@ -42,7 +42,7 @@ fn charge(left: &mut u32, work: u32, counters: &mut Counters) {
     *left = left.saturating_sub(work);
 }
 
-/// What happened at a port, by name.
+/// Events at a port, by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Faults, by kind.
@@ -57,13 +57,13 @@ pub struct Counters {
     pub bad_entry: u64,
     /// Frames shorter than an Ethernet header, or longer than IP allows.
     pub bad_length: u64,
-    /// Frames whose header asks for what cannot be.
+    /// Frames whose header asks for the impossible.
     pub bad_vnet_hdr: u64,
     /// Times the guest's memory was gone.
     pub memory_lost: u64,
     /// Frames for the guest that none of its buffers can hold.
     pub too_long: u64,
-    /// Frames whose checksum was finished here, because the guest takes none that is not.
+    /// Frames whose checksum was finished here, because the guest takes only finished ones.
     pub checksummed: u64,
     /// Frames cut into segments here, because the guest takes no long ones.
     pub segmented: u64,
@@ -73,7 +73,7 @@ pub struct Counters {
     pub resumed: u64,
     /// Times the guest was woken.
     pub calls: u64,
-    /// Frames handed to it, each segment counted.
+    /// Frames handed to the guest, each segment counted.
     pub handed: u64,
     /// Descriptors read of chains of several.
     pub chained: u64,
@@ -88,12 +88,12 @@ struct Slot {
     /// Bytes of the frame; 0 for one that must not be.
     len: u32,
     head: u16,
-    /// The pair whose it is, unless it was evacuated.
+    /// The pair of the slot's chain, unless it was evacuated.
     pair: u8,
     shown: bool,
     lent: bool,
     offload: Offload,
-    /// Its bytes, when they are not the guest's any more.
+    /// The frame's bytes, when they are no longer the guest's.
     private: Option<Box<[u8]>>,
 }
 
@@ -130,7 +130,7 @@ pub struct Guest {
     header_bytes: u32,
     tx: [Option<Tx>; MAX_PAIRS],
     rx: [Option<Rx>; MAX_PAIRS],
-    /// Pairs whose receive queue is served, and how many queues of either kind there are room for.
+    /// Pairs whose receive queue is served, and the number of pairs there is room for.
     live_rx: Vec<u8>,
     pairs: usize,
     slots: Vec<Slot>,
@@ -140,19 +140,19 @@ pub struct Guest {
     batch_from: usize,
     batch_pair: usize,
     scratch: Vec<u8>,
-    /// No frame is taken once so many have been handed over: what its agent granted.
+    /// The agent's grant: when this many frames have been handed over, no more are taken.
     pub limit: u64,
-    /// What its queues may still cost in this round.
+    /// The rest of this round's budgets, each of `WORK` at first.
     send_left: u32,
     receive_left: u32,
     look_left: u32,
-    /// What happened.
+    /// Events at this port.
     pub counters: Counters,
     /// Frames that were delivered to the guest and that none of its buffers could hold.
     pub lost_too_big: u64,
-    /// The same, of which something was left to be done and which were not what their sender said.
+    /// Frames that were delivered to the guest with offloads left, and that contradicted their header.
     pub lost_malformed: u64,
-    /// The same, when it had stopped its queues.
+    /// Frames that were delivered to the guest after it had stopped its queues.
     pub lost_gone: u64,
 }
 
@@ -186,18 +186,18 @@ impl Default for Guest {
 }
 
 impl Guest {
-    /// What was agreed on; before any queue starts.
+    /// Sets the negotiated features, before any queue starts.
     pub fn set_features(&mut self, features: u64) {
         self.features = features;
         self.header_bytes = header::header_bytes(features);
     }
 
-    /// Its memory; before any queue starts.
+    /// Sets the guest's memory, before any queue starts.
     pub fn set_memory(&mut self, memory: Arc<Memory>) {
         self.memory = memory;
     }
 
-    /// Whether its memory is gone from under us.
+    /// Whether a part of the guest's memory is gone.
     #[inline(always)]
     pub fn is_lost(&self) -> bool {
         self.memory.is_lost()
@@ -209,7 +209,7 @@ impl Guest {
         self.pairs > 0
     }
 
-    /// Takes a queue into service: an even one is for the guest to receive, an odd one for it to send.
+    /// Takes a queue into service: the guest receives by even queues and sends by odd ones.
     pub fn start(&mut self, index: usize, setup: Setup) {
         let pair = index / 2;
         let mut queue = Queue::new(setup);
@@ -227,8 +227,8 @@ impl Guest {
         self.refresh();
     }
 
-    /// Takes a queue out of service; returns its next available entry. What it lent is copied and given back first, so that
-    /// nothing of the guest's is touched afterwards and nothing is lost.
+    /// Takes a queue out of service; returns its next available entry. Lent frames are copied and given back first, so that
+    /// the guest's memory is not touched afterwards and no frame is lost.
     pub fn stop(&mut self, index: usize) -> Option<u16> {
         let pair = index / 2;
         let next = if index % 2 == 0 {
@@ -252,7 +252,7 @@ impl Guest {
         self.memory = Arc::default();
     }
 
-    /// The queue of that number, if it was started.
+    /// The queue of this number, if it was started.
     pub fn queue_mut(&mut self, index: usize) -> Option<&mut Queue> {
         match index % 2 {
             0 => self.rx[index / 2].as_mut().map(|rx| &mut rx.queue),
@@ -315,7 +315,8 @@ impl Guest {
         }
     }
 
-    /// A new round: reads the next chains of each queue that it has none of, so that they are fetched by the time they are needed.
+    /// A new round: reads the next chains of each queue that it has none of, so that they are fetched by the time they are
+    /// needed.
     #[inline]
     pub fn look_ahead(&mut self) {
         (self.send_left, self.receive_left, self.look_left) = (WORK, WORK, WORK);
@@ -331,7 +332,7 @@ impl Guest {
         }
     }
 
-    /// Shows the guest what is done with, and wakes it if it wants to be.
+    /// Shows the guest the finished chains, and wakes it if it wants to be woken.
     pub fn publish(&mut self) {
         if self.show_used() {
             fence(Ordering::SeqCst);
@@ -339,8 +340,9 @@ impl Guest {
         }
     }
 
-    /// Shows the guest what is done with; whether there is any of it, and [`Guest::call_if_wanted`] has to follow a fence: the
-    /// indices must be seen before it is asked whether the driver sleeps, which asks in the other order.
+    /// Shows the guest the finished chains; returns whether there are any. [`Guest::call_if_wanted`] then has to follow a
+    /// fence. The indices must be seen before it is asked whether the driver sleeps, because the driver does the two steps in
+    /// the other order.
     #[inline]
     #[must_use]
     pub fn show_used(&mut self) -> bool {
@@ -352,7 +354,7 @@ impl Guest {
         shown
     }
 
-    /// Wakes the guest if it wants to be for what it was shown.
+    /// Wakes the guest if it wants to be woken for the chains shown to it.
     #[inline]
     pub fn call_if_wanted(&mut self) {
         for index in 0..2 * self.pairs {
@@ -362,8 +364,8 @@ impl Guest {
         }
     }
 
-    /// Asks to be woken when there is something to send, unless `blocked`, or new room where there was none; whether there
-    /// is already.
+    /// Asks to be woken for new frames to send, unless `blocked`, or for new room where there was none; returns whether there
+    /// are any already.
     pub fn fall_asleep(&mut self, blocked: bool) -> bool {
         let mut quiet = blocked || self.batch_from == self.batch.len();
         for pair in 0..self.pairs {
@@ -383,8 +385,7 @@ impl Guest {
             if let Some(queue) = self.queue_mut(index) {
                 queue.want_no_kicks();
                 if let Some(kick) = &queue.setup.kick {
-                    // Whatever flags the frontend gave it meanwhile, it does not hold us up. Nothing to read is as good as
-                    // something.
+                    // The read does not block, whatever flags the frontend has set meanwhile. An empty counter is no error.
                     let mut bytes = [0u8; 8];
                     let into = &mut [std::io::IoSliceMut::new(&mut bytes)];
                     let _ = rustix::io::preadv2(kick, into, u64::MAX, rustix::io::ReadWriteFlags::NOWAIT);
@@ -396,6 +397,6 @@ impl Guest {
 
 /// Adds one to an event.
 fn signal(event: &std::os::fd::OwnedFd) {
-    // The counter of an event is full only if nobody reads it: awake enough.
+    // The write fails only if the counter is full, and then a wake-up is pending already.
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }

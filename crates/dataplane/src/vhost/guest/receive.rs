@@ -17,7 +17,7 @@ impl Guest {
         }
     }
 
-    /// What the guest can be left to do itself.
+    /// Whether the guest can do this segmentation itself.
     #[inline(always)]
     fn takes(&self, segmentation: Segmentation) -> bool {
         match segmentation {
@@ -60,7 +60,7 @@ impl Guest {
                 } else {
                     fits(&rx.ready, std::iter::once(len), header_bytes, self.features)
                 };
-                // A frame that the whole queue has no room for is not waited with: it would wait for ever.
+                // A frame that does not fit into the whole queue does not wait: it would wait for ever.
                 if enough || rx.ready.len() >= usize::from(rx.queue.setup.ring.size()).min(READ_AHEAD) {
                     rx.starved = false;
                     break;
@@ -75,7 +75,7 @@ impl Guest {
                     Ok(_) => {}
                     Err(fault) => {
                         self.fault(2 * pair, fault);
-                        // One queue less.
+                        // The faulty queue is out of service; the others are tried again.
                         return self.reserve(len, offload);
                     }
                 }
@@ -95,7 +95,8 @@ impl Guest {
             *head = rx.queue.head(ahead.wrapping_add(i as u16))?;
         }
         for (read, &head) in heads[..count].iter().enumerate() {
-            // Put together where it stays: what is moved right after it was written waits for all that was written before.
+            // The chain is assembled in its final place: a move right after a write would stall until all earlier writes are
+            // done.
             if let Some(span) = rx.queue.walk_one(&self.memory, head, true).filter(|s| s.len > self.header_bytes) {
                 self.memory.prefetch_to_write(span);
                 rx.ready.push_back(Chain { spans: span.into(), len: span.len, head });
@@ -117,12 +118,12 @@ impl Guest {
         Ok(count)
     }
 
-    /// Delivers a frame straight from another guest's memory, with `head` in place of its first 16 bytes, if either has it in one
-    /// piece and there is one queue to deliver it by; whether that is so.
+    /// Delivers a frame straight from another guest's memory, with `head` in place of its first 16 bytes. Both guests must
+    /// have the frame in one piece, and there must be a single receive queue. Returns whether the frame was delivered.
     #[inline(always)]
     pub(super) fn put_from(&mut self, first_bytes: [u64; 2], slot: &Slot, memory: &Memory) -> bool {
         let [pair] = self.live_rx[..] else { return false };
-        // Every guest takes a frame of that length; it also looks for more chains.
+        // Every guest takes a frame of this length; the call also looks for more chains.
         if slot.len > PLAIN_FRAME || !self.reserve(slot.len, &Offload::NONE) {
             return false;
         }
@@ -169,14 +170,14 @@ impl Guest {
         self.live_rx.len()
     }
 
-    /// Delivers a frame through each receive queue, `frame` of its number, if all have room; whether they had. These frames do not
-    /// count against the limit.
+    /// Delivers a frame through each receive queue if all have room; `frame` makes the frame for a queue number. Returns
+    /// whether they had room. These frames do not count against the limit.
     pub fn deliver_to_each<const N: usize>(&mut self, frame: impl Fn(u8) -> [u8; N]) -> bool {
         let (limit, handed) = (std::mem::replace(&mut self.limit, u64::MAX), self.counters.handed);
         let room = self.reserve_all(N as u32, &Offload::NONE);
         if room {
             for k in 0..self.live_rx.len() {
-                // One that a buffer cannot hold after all is as good as lost on its way.
+                // A frame that a buffer cannot hold after all counts as lost.
                 let _ = self.put(self.live_rx[k].into(), &Offload::NONE, &frame(k as u8));
             }
         }
@@ -202,7 +203,7 @@ impl Guest {
                     self.counters.checksummed += 1;
                     self.lost_too_big += u64::from(!self.put(pair, &Offload::NONE, &scratch));
                 }
-                // Its header was in order when it was read, so this is not the guest's doing any more.
+                // Its header was valid when it was read, so the error is not this guest's fault.
                 Err(_) => self.not_what_it_says(),
             }
         } else {
@@ -215,7 +216,7 @@ impl Guest {
         let network = if offload.segmentation == Segmentation::Tcp4 { Network::V4 } else { Network::V6 };
         let tcp = usize::from(offload.checksum.unwrap_or_default().0);
         let cutter = Cutter::new(bytes, network, tcp, offload.segment.into());
-        // A guest that changed its headers after they were read, or whose frame is not what its header says.
+        // The guest changed its headers after they were read, or its frame contradicts its header.
         let Some(cutter) = cutter.ok().filter(|c| c.headers() == usize::from(offload.headers)) else {
             self.not_what_it_says();
             return;
@@ -238,7 +239,7 @@ impl Guest {
         self.lost_malformed += 1;
     }
 
-    /// Puts a frame into the next chains of a receive queue; whether it fits there.
+    /// Puts a frame into the next chains of a receive queue; returns whether it fits.
     #[inline(always)]
     #[must_use]
     fn put(&mut self, pair: usize, offload: &Offload, bytes: &[u8]) -> bool {
@@ -304,9 +305,9 @@ impl Rx {
     }
 }
 
-/// The header of a frame to which nothing is left to be done, in one buffer that has room for it: writes of lengths that are
-/// known here, since bytes that are put together first and copied as a whole wait for all that was written before them, to the
-/// memory of a guest on another core.
+/// Writes the header of a frame without offloads, in one buffer with room for it. The writes have lengths known at compile
+/// time. Bytes that are assembled first and then copied would wait for all earlier writes to the memory of a guest on another
+/// core.
 #[inline(always)]
 fn write_plain_header(memory: &Memory, into: Span, header_bytes: u32) {
     memory.write(into, 0, &[0; 8]);

@@ -6,7 +6,7 @@ use super::super::queue::Fault;
 use super::{BATCH, FRAME_BYTES, Guest, Slot, WORK, charge};
 use crate::port::{Descriptor, Offload, Passed, Segmentation};
 
-/// What a frame that is refused costs: no more of them in a round than of good ones.
+/// The cost of a refused frame: a round takes no more refused frames than good ones.
 const REFUSED: u32 = WORK / BATCH as u32;
 
 impl Guest {
@@ -17,7 +17,7 @@ impl Guest {
         })
     }
 
-    /// Reads the next chains of one of the queues; whether there are any.
+    /// Reads the next chains of one of the queues; returns whether there are any.
     pub(super) fn fill(&mut self) -> bool {
         for _ in 0..self.pairs {
             let pair = if self.batch_pair + 1 < self.pairs { self.batch_pair + 1 } else { 0 };
@@ -100,7 +100,7 @@ impl Guest {
             }
             if slot.len > 0 && open(slot, &self.memory, self.header_bytes, self.features) {
                 if slot.offload.segmentation != Segmentation::None {
-                    // Whoever has to cut it does so much work.
+                    // The cost of cutting the frame into segments.
                     let beyond = slot.offload.segments(slot.len).saturating_sub(BATCH as u32);
                     charge(&mut self.look_left, beyond, &mut self.counters);
                 }
@@ -185,7 +185,7 @@ impl Guest {
         }
     }
 
-    /// What is left to be done to a frame.
+    /// The offloads that the frame still needs.
     #[inline(always)]
     pub fn offload(&self, buffer: u32) -> Offload {
         self.slots[buffer as usize].offload
@@ -212,7 +212,8 @@ impl Guest {
         self.lent
     }
 
-    /// How many of them may wait for receivers that do not admit them: what is in the rest of its first queue is looked at meanwhile.
+    /// How many of the lent frames may wait for receivers that do not admit them: the rest of the first queue is read
+    /// meanwhile.
     pub fn waiting_max(&self) -> u32 {
         self.tx[0].as_ref().map_or(0, |tx| u32::from(tx.queue.setup.ring.size()) / 2)
     }
@@ -233,7 +234,7 @@ impl Guest {
     }
 }
 
-/// Reads and checks the header in front of a frame; whether it is in order.
+/// Reads and checks the header in front of a frame; returns whether it is valid.
 #[inline(always)]
 fn open(slot: &mut Slot, memory: &Memory, header_bytes: u32, features: u64) -> bool {
     let mut bytes = [0; HEADER_BYTES as usize];

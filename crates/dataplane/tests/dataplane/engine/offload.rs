@@ -1,4 +1,4 @@
-//! What a sender left to be done, and who may send as whom.
+//! Offloads that a sender left to the switch, and checks of a sender's addresses.
 
 use super::*;
 use sluicenet_dataplane::engine::Access as Rules;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Frames a port was given, each with its domain and class.
 type Taken = Arc<std::sync::Mutex<Vec<(Vec<u8>, u16, u8)>>>;
 
-/// A port whose other side sends what it is told, and takes what comes.
+/// A port whose other side sends the given frames, and takes every frame.
 struct Scripted {
     frames: Vec<(Vec<u8>, Offload)>,
     next: usize,
@@ -150,7 +150,7 @@ fn a_port_says_of_which_classes_and_where_its_machine_may_be() {
         engine.round();
     }
     assert!(taken.lock().unwrap().is_empty());
-    // A VLAN of its own is refused; the rest waits, class 6 whatever its tag said.
+    // A VLAN of its own is refused; the rest waits, in class 6 whatever its tag was.
     let refused = engine.report(0).unwrap().counters.refused.frames(DropReason::ForgedSource);
     assert_eq!((refused, engine.queued(), engine.report(2).unwrap().output[6]), (1, 4, 4));
     engine.unplug(2);

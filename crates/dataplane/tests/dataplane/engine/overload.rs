@@ -1,4 +1,4 @@
-//! More than a receiver takes: what waits, what is lost, and who is freed.
+//! Overload of a receiver: waiting frames, lost frames, and resumed senders.
 
 use super::*;
 use sluicenet_proto::frame::PrioritySet;
@@ -97,14 +97,14 @@ fn the_watchdog_frees_who_waits_for_a_stuck_receiver() {
         clients[0].send(&frame(0, 1, 0, 64)).unwrap();
         let _ = clients[0].publish();
         engine.round();
-        // It goes on only when what it sent to port 2 is dropped.
+        // The sender goes on only when its frames for port 2 are dropped.
         if engine.report(2).unwrap().isolated {
             through += u64::from(received(&mut clients[1]).is_some());
         }
     }
     let stuck = engine.report(2).unwrap();
     assert!(stuck.counters.isolated == 1 && stuck.counters.dropped.frames(DropReason::Watchdog) > 0);
-    // It takes frames again, and is restored.
+    // The port takes frames again, and is restored.
     while engine.report(2).unwrap().isolated {
         assert!(start.elapsed().as_secs() < 60, "never restored");
         received(&mut clients[2]);

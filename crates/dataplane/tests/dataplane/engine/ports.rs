@@ -47,7 +47,7 @@ fn a_port_that_leaves_leaves_nothing_behind() {
     assert_eq!(seen, 8);
     engine.ledger();
     assert!(engine.report(1).is_none());
-    // Somebody else comes to it.
+    // Another client is plugged in there.
     let mut newcomer = open(plug(&mut engine, 1, 32));
     assert!(clients[0].send(&frame(0, 1, 7, 64)).unwrap());
     let _ = clients[0].publish();
@@ -74,7 +74,7 @@ fn entries_that_name_nothing_are_counted_and_skipped() {
     }
     let _ = send.publish();
     engine.round();
-    // The last one is a frame of zeros, for a station nobody has and from one that is no machine's.
+    // The last entry is a frame of zeros, for a station that no port has, and from an address that is no machine's.
     let report = engine.report(0).unwrap();
     assert_eq!(report.own, [("bad_entries", 5), ("sockets_stuck", 0), ("sockets_ignored", 0)]);
     assert_eq!(report.counters.refused.total_frames() + report.counters.accepted, 1);
@@ -93,7 +93,7 @@ fn an_index_that_jumps_costs_the_port_and_nothing_else() {
         let index = if word == 0 { cells.produced() } else { cells.consumed() };
         index.store(1_000_000, Ordering::Relaxed);
         for number in 0..200 {
-            // It sends on, somebody sends to it, and two others talk to each other.
+            // The client goes on sending, others send to it, and two others send to each other.
             let _ = clients[0].send(&frame(0, 2, number, 64));
             let _ = clients[0].publish();
             clients[1].send(&frame(1, 0, number, 64)).unwrap();
@@ -132,7 +132,7 @@ fn a_program_that_sleeps_is_woken_and_so_is_the_switch() {
     };
     let ring = |fd: &std::os::fd::OwnedFd| assert!(rustix::io::write(fd, &1u64.to_ne_bytes()).is_ok());
     for number in 0..200 {
-        // Long enough for everybody to fall asleep, now and then.
+        // Long enough for all to fall asleep, now and then.
         if number % 20 == 0 {
             std::thread::sleep(std::time::Duration::from_millis(3));
         }

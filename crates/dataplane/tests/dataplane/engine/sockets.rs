@@ -1,4 +1,4 @@
-//! Programs that say which datagrams they admit: who waits for a full socket.
+//! Programs that report which datagrams they admit, and senders that wait for a full socket.
 
 use super::*;
 use sluicenet_dataplane::shm::FULL_MAX;
@@ -15,7 +15,7 @@ fn datagram(from: usize, to: usize, udp_port: u16) -> Vec<u8> {
     bytes
 }
 
-/// The UDP ports and numbers of what a program gets.
+/// The UDP ports and numbers of a program's datagrams.
 fn datagrams(client: &mut Client) -> Vec<(u16, u64)> {
     let (mut got, mut bytes) = (Vec::new(), [0; 64]);
     while client.receive(&mut bytes).unwrap().is_some() {
@@ -59,7 +59,7 @@ fn who_sends_to_one_that_admits_nothing_reaches_another_one() {
     let (mut engine, mut clients) = switch(4, 64, patient());
     clients[2].set_full(&[7]);
     let (mut sent, mut got) = ([0; 2], Vec::new());
-    // As many as one may have to wait, of 32, and whatever goes to the other.
+    // As many datagrams as one socket may keep waiting, of 32, and any number to the other socket.
     for turn in 0..2_000 {
         if sent[0] < 12 && turn % 2 == 0 {
             assert!(clients[0].send(&numbered(0, 2, 7, sent[0])).unwrap());
@@ -73,9 +73,9 @@ fn who_sends_to_one_that_admits_nothing_reaches_another_one() {
     }
     assert_eq!(got, (0..2_000).map(|number| (7, number)).collect::<Vec<_>>());
     assert_eq!((engine.queued(), engine.report(0).unwrap().lent), (12, 12));
-    // One more waits as the next frame of the port, and what is behind it, too.
+    // One more datagram waits as the next frame of the port, and so does the frame behind it.
     assert!(clients[0].send(&numbered(0, 2, 7, 12)).unwrap() && clients[0].send(&numbered(0, 3, 7, 2_000)).unwrap());
-    // Who has sent nothing so far has places of its own.
+    // A port that has sent nothing so far has places of its own.
     assert!(clients[1].send(&numbered(1, 2, 7, 100)).unwrap());
     let _ = (clients[0].publish(), clients[1].publish());
     for _ in 0..10 {
@@ -161,7 +161,7 @@ fn a_full_socket_is_waited_for_where_the_watchdog_does_not_drop() {
             assert_eq!(b.receive(&mut [0; 64]), Ok(None), "{action:?}");
         }
         assert_eq!(own(&engine)[1..], [("sockets_stuck", stuck), ("sockets_ignored", 0)]);
-        // One that is told to drop meanwhile drops, and whoever reads has it.
+        // A switch that may drop meanwhile drops, and a program that reads gets the datagrams.
         if action == Action::Alert {
             b.set_full(&[]);
         } else {

@@ -1,4 +1,4 @@
-//! Those who look on: captures and events.
+//! Observers: captures and events.
 
 use super::*;
 use sluicenet_dataplane::engine::Happened;
@@ -20,7 +20,7 @@ fn who_looks_on_sees_what_passes_and_what_is_dropped() {
     assert_eq!((a.direction, a.len, a.dropped, &a.bytes[..]), (Direction::In, 100, None, &frame(0, 1, 1, 100)[..40]));
     assert_eq!((b.direction, b.len, b.dropped, &b.bytes[..]), (Direction::Out, 100, None, &frame(0, 1, 1, 100)[..]));
     assert_eq!(received(&mut clients[1]), Some((0, 1)));
-    // Refused on arrival: somebody else's address.
+    // Refused on arrival: the address of another port.
     assert!(clients[0].send(&frame(2, 1, 2, 60)).unwrap());
     let _ = clients[0].publish();
     engine.round();
@@ -36,7 +36,7 @@ fn who_looks_on_sees_what_passes_and_what_is_dropped() {
     assert_eq!(received(&mut clients[1]), Some((2, 3)));
     engine.round();
     assert_eq!((outs(&at_b), engine.report(1).unwrap().output[0]), (1, 1));
-    // What waits for a port that goes away is dropped by name before its eyes close.
+    // Frames that wait for an unplugged port are dropped by name before the port's captures end.
     let waiting: u32 = engine.report(1).unwrap().output.iter().sum();
     assert_eq!(waiting, 1);
     engine.unplug(1);
@@ -47,7 +47,7 @@ fn who_looks_on_sees_what_passes_and_what_is_dropped() {
         Err(std::sync::mpsc::RecvTimeoutError::Disconnected),
         "a capture ends with its port"
     );
-    // One looks on at a time.
+    // Only one capture at a time.
     assert!(
         !engine.set_tap(0, sluicenet_dataplane::tap::tap(60).0)
             && !engine.set_tap(1, sluicenet_dataplane::tap::tap(60).0)
@@ -72,7 +72,7 @@ fn what_happens_seldom_is_told() {
             Err(_) => std::thread::sleep(std::time::Duration::from_millis(1)),
         }
     };
-    // One buffer to receive with: the second frame waits, and nobody takes the first.
+    // One buffer to receive with: the second frame waits until the first is received.
     for number in 0..2 {
         while !clients[0].send(&frame(0, 1, number, 60)).unwrap() {
             engine.round();

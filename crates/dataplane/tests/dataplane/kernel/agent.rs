@@ -1,4 +1,4 @@
-//! A tenant at a TAP, whose sockets nobody outside asks about: what its agent does about what its programs do not read.
+//! A tenant at a TAP, whose sockets cannot be queried from outside: its agent's handling of unread sockets.
 
 use crate::kernel::harness::{Running, possible, receive_all, send_all, wait_for};
 use sluicenet_dataplane::engine::{Access, Happened};
@@ -24,7 +24,7 @@ fn tap(lan: &Lan, i: usize) -> Box<dyn Port> {
     Box::new(port)
 }
 
-/// Runs an agent for the last tenant while `inside` goes on.
+/// Runs an agent for the last tenant during `inside`.
 fn with_agent<T>(switch: &Running, inside: impl FnOnce() -> T) -> (T, AgentCounters) {
     let (stop, lan) = (AtomicBool::new(false), switch.lan());
     std::thread::scope(|scope| {
@@ -58,7 +58,7 @@ fn a_stopped_and_a_slow_program_behind_a_tap_lose_nothing_with_an_agent() {
         wait_for(|| switch.counter(2, "agent") == 1);
         std::thread::scope(|scope| {
             let senders = senders.map(|s| scope.spawn(move || send_all(s, count)));
-            // Everybody is held before anything is received.
+            // All senders are paused before anything is received.
             wait_for(|| switch.counter(2, "agent_granted") == 0);
             wait_for(|| switch.counter(0, "xoff") > 0 && switch.counter(1, "xoff") > 0);
             let slow = |received| {
@@ -75,7 +75,7 @@ fn a_stopped_and_a_slow_program_behind_a_tap_lose_nothing_with_an_agent() {
     assert_eq!((sink.received(), sink.disordered()), (2 * count, 0), "{report:?}");
     assert_eq!(switch.edge(), []);
     assert!(counters.grants > 0 && switch.counter(2, "agent_held") > 0);
-    // It said good-bye: nobody is limited any more, and nothing was lost.
+    // The agent said good-bye: the tenant is no longer limited, and nothing was lost.
     wait_for(|| switch.counter(2, "agent") == 0);
     assert_eq!(["agent_lost", "agent_bad"].map(|name| switch.counter(2, name)), [0, 0]);
     println!("{} datagrams, {counters:?}", sink.received());
@@ -140,7 +140,7 @@ fn an_agent_that_hangs_limits_nobody_for_long() {
                 // There is one at a time.
                 let second = agent(None).unwrap_err().to_string();
                 assert!(second.contains("the only agent"), "{second}");
-                // The socket that nobody reads is what it hangs at.
+                // The agent hangs at the unread socket.
                 let mut hang = |notice| {
                     assert_eq!(notice, Notice::Stuck(1));
                     hangs.store(true, Ordering::Relaxed);
@@ -156,7 +156,7 @@ fn an_agent_that_hangs_limits_nobody_for_long() {
         let sent = scope.spawn(|| send_all(sender, count));
         wait_for(|| hangs.load(Ordering::Relaxed));
         wait_for(|| switch.counter(2, "agent_lost") == 1);
-        // Nobody is frozen: all of it goes, and what the guest has no room for is lost there.
+        // No sender is frozen: all datagrams are sent, and those that the guest has no room for are lost there.
         wait_for(|| switch.counter(2, "sent") >= count);
         assert_eq!(switch.counter(2, "agent"), 0);
         stop.store(true, Ordering::Relaxed);

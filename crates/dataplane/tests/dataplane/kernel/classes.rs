@@ -1,4 +1,4 @@
-//! One traffic class of a tenant that has to wait stops no other.
+//! A traffic class of a tenant that has to wait stops no other class.
 
 use crate::kernel::harness::{possible, wait_for};
 use rustix::event::PollFd;
@@ -14,7 +14,7 @@ use sluicenet_proto::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Somebody who sends nothing and takes the classes that he is told to.
+/// A port that sends nothing and takes the given classes.
 struct Taker {
     takes: Arc<AtomicU8>,
     got: Arc<Mutex<Vec<u32>>>,
@@ -63,7 +63,7 @@ fn a_class_waits_alone(tag: &str, open: impl FnOnce(&Lan) -> Box<dyn Port>) {
     let lan = Lan::create(tag, 1, Wiring::Bare).unwrap();
     let port = open(&lan);
     lan.configure(0).unwrap();
-    // Queues far shorter than what is sent, so that it waits at the port.
+    // Queues far shorter than the number of frames, so that frames wait at the port.
     let vale = ValeConfig { slots: 32, detection_time: Duration::from_ms(3_600_000), ..ValeConfig::default() };
     let mut engine = Engine::new(2, vale);
     let (takes, got) = (Arc::new(AtomicU8::new(0)), Arc::new(Mutex::new(Vec::new())));

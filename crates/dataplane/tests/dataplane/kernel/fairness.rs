@@ -1,5 +1,5 @@
-//! Who shares with whom: senders the room for fragments, traffic classes a slow socket, sockets the queue of their device; and where
-//! what no socket gets is counted.
+//! Fair shares: senders share the room for fragments, traffic classes share a slow socket, and sockets share their device's
+//! queue. Frames for no socket are counted.
 
 use crate::kernel::harness::{Running, possible, receive_all, send_all, valves_at, wait_for};
 use sluicenet_dataplane::engine::Access;
@@ -24,7 +24,8 @@ fn sink(switch: &Running, i: usize, payload: usize) -> Sink {
     Sink::bind(switch.lan().tenant(i), Lan::socket(i, 7000), payload, 4).unwrap()
 }
 
-/// A UDP datagram of 8 bytes from tenant `from` to a station and an address; the first fragment of a longer one where `more` is so.
+/// A UDP datagram of 8 bytes from tenant `from` to a station and an address; the first fragment of a longer one where `more`
+/// is so.
 fn datagram(from: usize, station: [u8; 6], to: Ipv4Addr, id: u16, more: bool) -> Vec<u8> {
     let mut ip = vec![0x45, 0, 0, 36, 0, 0, if more { 0x20 } else { 0 }, 0, 64, 17, 0, 0];
     ip[4..6].copy_from_slice(&id.to_be_bytes());
@@ -44,8 +45,8 @@ fn send_frame(device: &mut PacketDevice, frame: &[u8]) {
     device.flush().unwrap();
 }
 
-/// Tenant 3 sends tenant 2 first fragments and nothing else, as fast as it can; tenant 0 sends datagrams in fragments to that one and
-/// whole ones to another.
+/// Tenant 3 sends tenant 2 first fragments and nothing else, as fast as it can; tenant 0 sends datagrams in fragments to that
+/// one and whole ones to another.
 #[test]
 fn fragments_without_a_rest_cost_nobody_else_anything() {
     if !possible() {
@@ -102,7 +103,7 @@ fn hundreds_of_sockets_with_small_datagrams_lose_nothing() {
         socket.connect(Lan::socket(1, 7000)).unwrap();
         socket.set_nonblocking(true).unwrap();
         let before = sent;
-        // What the queue drops the socket has room for again, and would go on for ever.
+        // The socket has room again for each frame that the queue drops, and the loop would never end.
         while sent < before + 10_000 {
             match socket.send(&[1; 8]) {
                 Ok(_) => sent += 1,
@@ -162,7 +163,7 @@ fn beside_a_lossless_class_another_gets_its_turn() {
                 sender.sent()
             })
         });
-        // Both are at it, and held back, or turned away.
+        // Both senders send, and wait or are turned away.
         wait_for(|| {
             switch.report(0).counters.held_back > 0 && switch.report(2).counters.dropped.total_frames() > 1_000
         });
@@ -170,14 +171,14 @@ fn beside_a_lossless_class_another_gets_its_turn() {
             if (next[0] + next[1]) % 16 == 0 {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
-            // As many of either; without a turn of its own the second never comes to it.
+            // As many frames of either class; without a round of its own, the second class never gets room.
             next[1] >= FROM_EACH || next[0] >= 100 * FROM_EACH
         };
         let [lossless, lossy] = receive(&slowly);
         stop.store(true, Ordering::Relaxed);
         println!("{lossless} of the lossless class beside {lossy} of the other");
         assert!(lossy == FROM_EACH && lossless > 0, "{lossless} beside {lossy}");
-        // What they still have comes, and lets them see that they are to stop.
+        // The senders' remaining frames arrive, so that the senders see that they are to stop.
         receive(&|_, quiet| quiet && sending.iter().all(|s| s.is_finished()));
         sending.map(|s| s.join().unwrap())
     });

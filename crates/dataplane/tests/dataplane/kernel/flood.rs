@@ -69,7 +69,7 @@ fn a_port_whose_device_was_switched_off_and_on_goes_on() {
         set(true);
         wait_for(|| switch.counter(0, "learned_again") == round + 1);
     }
-    // As often as there are sockets in reserve; then it is said.
+    // As often as there are sockets in reserve; then the port breaks.
     for round in 4..8 {
         set(false);
         set(true);

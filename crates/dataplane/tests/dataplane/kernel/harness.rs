@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Helpers of the tests.
 
 use sluicenet_dataplane::engine::{Access, Engine, Event, PortReport};
 use sluicenet_dataplane::kernel::lan::{Lan, Wiring};
@@ -56,10 +56,10 @@ impl Running {
         Running::start(lan, ports)
     }
 
-    /// Ends the switch in order: what could not be delivered, and its tenants.
+    /// Ends the switch in order; returns the undelivered frames and the tenants.
     pub fn end(self) -> (u64, Lan) {
         self.stop.store(true, Ordering::Relaxed);
-        // It looks once more.
+        // The engine looks once more.
         let _ = self.remote.post(|_| ());
         let mut running = self;
         let mut engine = running.thread.take().unwrap().join().unwrap();
@@ -76,7 +76,7 @@ impl Running {
         Running::start_with(lan, PrioritySet::ALL, ports)
     }
 
-    /// The same with some lossless classes, and what each port may.
+    /// Starts a switch with some lossless classes, and with the permissions of each port.
     pub fn start_with(lan: Lan, lossless: PrioritySet, ports: Vec<(Box<dyn Port>, Access)>) -> Running {
         let vale = ValeConfig { lossless, detection_time: Duration::from_ms(3_600_000), ..ValeConfig::default() };
         let mut engine = Engine::new(ports.len(), vale);
@@ -111,7 +111,7 @@ impl Running {
     pub fn edge(&self) -> Vec<(usize, &'static str, u64)> {
         let (_, _, dropped) = self.remote.run(|engine| engine.ledger()).unwrap();
         let ports = self.remote.run(|engine| engine.port_count()).unwrap();
-        // What a tenant's IPv6 tells all its neighbours now and then never makes anybody wait.
+        // The IPv6 multicasts that a tenant sends now and then never make a sender wait.
         let flooded = |k| self.report(k).counters.dropped.frames(DropReason::FloodNoRoom);
         assert_eq!(dropped, (0..ports).map(flooded).sum::<u64>());
         self.kernel_losses()
@@ -130,9 +130,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // It looks once more.
+        // The engine looks once more.
         let _ = self.remote.post(|_| ());
-        // One that was ended has none.
+        // An engine that was ended has no thread.
         let ended = self.thread.take().map(JoinHandle::join);
         assert!(std::thread::panicking() || !matches!(ended, Some(Err(_))));
     }

@@ -57,7 +57,7 @@ fn between(tag: &str, ends: [End; 2]) -> Running {
     Running::start(lan, ports)
 }
 
-/// Sends `bytes` from tenant 0 to tenant 1, and what was received back.
+/// Sends `bytes` from tenant 0 to tenant 1 and back, and checks them.
 fn there_and_back(switch: &Running, at: SocketAddr, bytes: &[u8]) {
     let listener = switch.lan().tenant(1).enter(|| TcpListener::bind(at)).unwrap().unwrap();
     let stream = switch.lan().tenant(0).enter(|| TcpStream::connect(at)).unwrap().unwrap();
@@ -109,9 +109,9 @@ fn segments_arrive_whatever_the_two_ends_take() {
         assert_eq!(switch.edge(), [], "{ends:?}");
         for (i, end) in ends.into_iter().enumerate() {
             let whole = ["whole_received", "whole_sent"].map(|name| switch.counter(i, name) > 0);
-            // Nobody is given what it does not take, and what it takes is not cut.
+            // No tenant gets unsegmented frames that it does not take, and frames that it takes are not cut.
             assert_eq!(whole, [end.offloads(), end.offloads() && ends[1 - i].offloads()], "{ends:?} {i}");
-            // Segments that come one by one go in one piece to who takes that, and to nobody else.
+            // Separate segments are joined for a tenant that takes joined ones, and for no other.
             match (end, ends[1 - i]) {
                 (Valve { offload: false }, _) => assert_eq!(switch.counter(i, "joined_sent"), 0, "{ends:?} {i}"),
                 (Valve { .. }, Valve { offload: false }) => {

@@ -39,7 +39,7 @@ fn pfc_tagged_and_long_frames_pass_unchanged() {
         assert_eq!(there.flush().unwrap(), 1);
         assert_eq!(&next(&mut here, kind), frame);
     }
-    // What the device never takes is counted and stands in nobody's way.
+    // Frames that the device never takes are counted and hold up no others.
     long.resize(1515, 0);
     assert!(here.send(&long[..1515]) && here.send(&pfc));
     assert_eq!(here.flush().unwrap(), 1);
@@ -76,12 +76,12 @@ fn what_is_missing_is_said() {
     assert!(again.contains("File exists"), "{again}");
     assert!(lan.tenant(0).enter_with_sysfs(|| std::path::Path::new("/sys/class/net/eth0").exists()).unwrap());
     drop(lan);
-    // What is deleted is gone; what was never ours is left alone.
+    // Deleted namespaces are gone; other namespaces are left alone.
     assert!(!std::path::Path::new("/run/netns/sluice-missing-0").exists());
     netns::may_make_namespaces().unwrap();
 }
 
-/// A frame of a tunnel, tagged with a class, whose payload is `number` and so many bytes of it.
+/// A frame of a tunnel, tagged with a class, with a payload of `payload` bytes `number`.
 fn tunnelled(number: u8, payload: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 0x81, 0x00, 0x60, 0x00, 0x08, 0x00, 0x45, 0];
     frame.extend(((28 + payload) as u16).to_be_bytes());
@@ -96,7 +96,7 @@ fn tunnelled(number: u8, payload: usize) -> Vec<u8> {
     frame
 }
 
-/// Those of the tunnel, until there are `count`.
+/// Frames of the tunnel, until there are `count`.
 fn tunnel_frames(device: &mut PacketDevice, count: usize) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     while found.len() < count {
@@ -135,7 +135,7 @@ fn runs_arrive_as_the_frames_that_were_sent() {
     }
     assert_eq!(received, sent);
     let (ours, theirs) = (here.counters(), there.counters());
-    // 44 of the longest fit what IPv4 can say.
+    // 44 of the longest frames fit into an IPv4 packet.
     assert_eq!((ours.sent, ours.runs_sent, ours.runs_refused), (sent.len() as u64, 4, 0));
     assert_eq!((theirs.runs_received, theirs.bad, theirs.socket_drops), (4, 0, 0));
     // The other end sends none.
@@ -145,7 +145,7 @@ fn runs_arrive_as_the_frames_that_were_sent() {
     assert_eq!(here.counters().runs_received, 0);
 }
 
-/// What a kernel at the other end leaves to be done is done, whatever its offloads are.
+/// Checksums and segmentation that a kernel at the other end leaves undone are done, whatever its offloads are.
 #[test]
 fn a_kernel_that_leaves_checksums_and_segments_is_understood() {
     if !possible() {

@@ -1,4 +1,4 @@
-//! What one socket does to the others of its namespace, and what the switch makes of sockets that come, go, stop and read slowly.
+//! The effect of one socket on the others of its namespace, and sockets that come, go, stop and read slowly.
 
 use crate::kernel::harness::{Running, possible, receive_all, send_all, wait_for};
 use sluicenet_dataplane::kernel::KernelError;
@@ -85,7 +85,8 @@ fn who_reads_slowly_but_steadily_loses_nothing() {
     if !possible() {
         return;
     }
-    // The kernel gives memory back when a quarter of the buffer was read: 23 of these, which takes longer than the detection time.
+    // The kernel gives memory back when a quarter of the buffer was read: 23 of these, which takes longer than the detection
+    // time.
     let switch = Running::valves("steady", 3, config(Some(Duration::from_ms(1_000))));
     let mut reads = sink(&switch, 7000, 1_000);
     let sender = sender(&switch, 0, 7000, 1_000);
@@ -131,7 +132,7 @@ fn a_socket_that_is_not_read_is_in_nobodys_way_but_its_senders() {
         switch.lan().tenant(2).enter(|| std::net::TcpListener::bind(Lan::socket(2, 9000)).unwrap()).unwrap();
     switch.lan().tenant(0).enter(|| drop(std::net::TcpStream::connect(Lan::socket(2, 9000)).unwrap())).unwrap();
     listening.accept().unwrap();
-    // What was held back is still there.
+    // The deferred datagrams are still there.
     let slow = receive_all(slow, flood.sent(), |_| {});
     assert_eq!((slow.received(), slow.disordered()), (flood.sent(), 0));
     assert_eq!(switch.edge(), []);
@@ -189,7 +190,7 @@ fn a_socket_bound_to_its_device_gets_everything_from_the_first_datagram_on() {
         scope.spawn(|| send_all(sender, 20_000));
         receive_all(bound, 20_000, |_| {})
     });
-    // In which order is the sender's kernel's: what it kept until the neighbour was known is overtaken by what comes then.
+    // The order is up to the sender's kernel: frames that it kept until the neighbour was known are overtaken by later ones.
     assert_eq!(bound.received(), 20_000, "{:?}", switch.edge());
     assert_eq!((switch.counter(2, "no_socket_dropped"), switch.edge()), (0, vec![]));
 }

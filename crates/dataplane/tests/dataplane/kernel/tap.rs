@@ -1,4 +1,4 @@
-//! A TAP whose queue is held: what a tenant sends is not lost.
+//! A TAP whose queue is paused: frames of the tenant are not lost.
 
 use crate::kernel::harness::{Running, possible, receive_all, send_all, wait_for};
 use sluicenet_dataplane::kernel::lan::{DEVICE, Lan, Wiring};
@@ -7,7 +7,7 @@ use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
 use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
 use sluicenet_dataplane::port::Port;
 
-/// Two tenants at TAPs, and one at a valve, where what is lost would be lost for want of room in a socket.
+/// Two tenants at TAPs, and one at a valve, where frames would be lost for want of room in a socket.
 fn taps(tag: &str) -> Running {
     let lan = Lan::create(tag, 3, Wiring::Bare).unwrap();
     let tap = |i| {
@@ -56,7 +56,7 @@ fn a_tap_receives() {
     let to = Lan::socket(0, 7000);
     let mut sink = Sink::bind(switch.lan().tenant(0), to, 1472, 3).unwrap();
     let mut sender = Sender::new(switch.lan().tenant(2), 2, to, 1472).unwrap();
-    // One at a time: nothing holds back what its sockets have no room for.
+    // One at a time: nothing holds back frames that its sockets have no room for.
     for k in 1..=200 {
         while sender.send(1).unwrap() == 0 {}
         while sink.received() < k {

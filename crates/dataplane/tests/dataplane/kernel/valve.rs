@@ -239,13 +239,16 @@ fn ipv6_datagrams_are_charged_too() {
         };
         switch.lan().tenant(i.into()).enter(set_up).unwrap().unwrap();
     }
-    // A host drops datagrams for an address until it knows that nobody else has it (RFC 4862, 5.4).
+    // A host drops datagrams for an address until it knows that nobody else has it (RFC 4862, 5.4), and until the kernel has a
+    // route to it, which it makes later.
     for i in 0..2 {
         let is_ready = || {
             let addresses = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap();
             let own = format!("{:032x}", u128::from(address(i)));
             let flags = addresses.lines().find_map(|line| line.strip_prefix(&own)?.split_whitespace().nth(3));
-            flags.is_some_and(|flags| u8::from_str_radix(flags, 16).unwrap() & TENTATIVE == 0)
+            let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route").unwrap();
+            let is_routed = routes.lines().any(|line| line.starts_with(&format!("{own} 80 ")));
+            is_routed && flags.is_some_and(|flags| u8::from_str_radix(flags, 16).unwrap() & TENTATIVE == 0)
         };
         wait_for(|| switch.lan().tenant(i.into()).enter(is_ready).unwrap());
     }

@@ -242,10 +242,15 @@ struct Running {
 
 /// The controller of a test, on a thread of its own.
 fn controller(address: &impl Fn(u8) -> Ipv4Addr) -> Running {
+    Running::run(daemon(address))
+}
+
+/// The same, before it runs.
+fn daemon(address: &impl Fn(u8) -> Ipv4Addr) -> Daemon {
     let at = SocketAddrV4::new(address(3), UDP_PORT);
     let mut daemon = Daemon::bind(at, UDP_PORT, ControllerConfig::default()).unwrap();
     (1..=2).for_each(|n| daemon.admit(address(n), Key::new(&[n; 32])));
-    Running::run(daemon)
+    daemon
 }
 
 impl Running {

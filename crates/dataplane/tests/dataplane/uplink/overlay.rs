@@ -78,7 +78,15 @@ fn what_is_sent_before_the_controller_is_there_arrives() {
         sent += u64::from(servers[0].send(0, &frame(1, 3, sent, 100)));
         servers.iter_mut().for_each(|server| _ = server.engine.round());
     }
-    let _controller = controller(&address);
+    // The receiver's server registers first: a question about a station that nobody has registered is answered with no.
+    let mut daemon = daemon(&address);
+    let start = Instant::now();
+    while daemon.stations() < 2 {
+        assert!(start.elapsed().as_secs() < 60, "{} stations", daemon.stations());
+        servers[1].engine.round();
+        daemon.round().unwrap();
+    }
+    let _controller = Running::run(daemon);
     until_all(&mut servers, 0, sent);
     assert_eq!(servers.each_ref().map(|s| s.own("unresolved")), [0, 0]);
     for server in &mut servers {

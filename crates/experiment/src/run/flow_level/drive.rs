@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const EPOCHS: u64 = 500;
 /// Steps after which an interrupt is looked for, however long an epoch is.
 const STEPS_MAX: u64 = 4096;
-/// At least so long an epoch, as at the packet level.
+/// Minimum length of an epoch, as at the packet level.
 const EPOCH_MIN: Duration = Duration::from_us(500);
 
-/// What the loop tells, and asks, between two epochs.
+/// End of the loop, and the reports and questions of the loop between two epochs.
 pub(in crate::run) struct Ends<'a> {
     pub until: Option<Instant>,
     /// Whether the run ends with its finite work.
@@ -120,10 +120,10 @@ pub(in crate::run) fn run(
     Ok(Ended { end, now, seen, tcp_bytes: network.tcp_bytes })
 }
 
-/// Time goes on to `now`, and what happens then happens.
+/// Moves time to `now`, and performs the events of that time.
 fn step(network: &mut Network, apps: &mut [HostApps], now: Instant) {
     let mut left = Vec::new();
-    // The numbers of flows that ended are those of the next that begin.
+    // New flows take the numbers of flows that ended.
     network.level.advance(now, |_, flow| left.push(network.under_way[flow as usize]));
     left.into_iter().for_each(|of| network.left(now, of));
     while let Some(&Reverse((at, number))) = network.agenda.peek() {

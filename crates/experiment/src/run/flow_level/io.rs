@@ -1,4 +1,4 @@
-//! What applications do, over the rates of their flows.
+//! Actions of applications, over the rates of their flows.
 
 use super::{Happens, Message, Network, key};
 use sluicenet_node::guest::{FlowLabel, SocketId, Transport};

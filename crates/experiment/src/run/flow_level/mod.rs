@@ -1,9 +1,9 @@
 //! A scenario without packets: the same applications, over the rates of flows (`sim/src/flow_level`).
 //!
-//! A message is as many bits as its frames take on a wire, crosses the links that the routers of the packet level would send it
-//! over, and is there when the last of it has left its slowest link and passed what an empty network takes beside that. So a
-//! message that nobody disturbs takes as long as at the packet level, and whatever differs is what packets do: windows, queues,
-//! pauses, losses, credits.
+//! A message has as many bits as its frames take on a wire. It crosses the links over which the routers of the packet
+//! level would send it. It arrives when its last bit has left its slowest link and the remaining delays of an empty
+//! network have passed. So an undisturbed message takes as long as at the packet level. Any difference comes from
+//! effects of packets: windows, queues, pauses, losses, credits.
 
 mod drive;
 mod io;
@@ -81,7 +81,7 @@ enum Happens {
     Told { to: Address, from: Address, words: [u64; 3] },
 }
 
-/// Rates for payload, and what a message takes beside them.
+/// Rates for payload, and the other delays of a message.
 struct Network {
     plan: Arc<Plan>,
     ideal: Arc<Ideal>,
@@ -89,7 +89,7 @@ struct Network {
     connections: Vec<Connection>,
     free: Vec<u32>,
     by_key: HashMap<(u32, u32, u32), u32>,
-    /// Which connection each flow is of, what it takes after its last bit has left, and its bits on a wire for each byte.
+    /// For each flow, its connection, its delay after the last bit has left, and its bits on a wire for each byte.
     under_way: Vec<(u32, Duration, f64)>,
     agenda: BinaryHeap<Reverse<(Instant, u64)>>,
     happens: HashMap<u64, Happens>,
@@ -104,11 +104,11 @@ struct Network {
     failures: Option<Failures>,
     /// By switch; none at all where routers choose alone.
     steering: Vec<Steering>,
-    /// A link that carries nothing: that of a flow which no port leads any further.
+    /// A link that carries nothing, for flows that no port leads any further.
     nowhere: u32,
-    /// The connections that a control loop knows, by what switches tell flows apart by.
+    /// The connections that a control loop knows, by the hash with which switches tell flows apart.
     by_hash: HashMap<u64, u32>,
-    /// Those of them that ended since the last round.
+    /// Known connections that ended since the last round.
     over: Vec<Sample>,
     next_round: Instant,
 }
@@ -173,7 +173,7 @@ impl Network {
     }
 
     fn schedule(&mut self, at: Instant, what: Happens) {
-        // What is scheduled first happens first.
+        // Of two events at one time, the one that is scheduled first happens first.
         self.agenda.push(Reverse((at, self.count)));
         self.happens.insert(self.count, what);
         self.count += 1;
@@ -225,7 +225,7 @@ impl Network {
             Duration(self.alone(c, message.bytes).as_ps().saturating_sub(fluid.as_ps()))
         };
         if path.is_empty() {
-            // Within a machine's own server, whose ports are not modelled.
+            // Within a machine's own server, the ports are not modelled.
             let c = &mut self.connections[index as usize];
             c.queue.pop_front();
             c.travelling += 1;
@@ -245,7 +245,7 @@ impl Network {
         self.level.capacity(c.link) / c.share
     }
 
-    /// The links a connection's frames cross, and what part of them crosses each.
+    /// The links that a connection's frames cross, and the part of the frames on each.
     fn path(&mut self, now: Instant, (flow, transport): (FlowKey, Transport), sizes: Bits) -> Vec<Crossing> {
         let (src, dst) = (flow.src, flow.dst);
         let mut path = self.vm_port(src, 0, sizes).into_iter().collect::<Vec<_>>();
@@ -272,7 +272,7 @@ impl Network {
         })
     }
 
-    /// A connection's first message has left, and is there after so long.
+    /// A connection's first message has left, and arrives after the time `after`.
     fn left(&mut self, now: Instant, (index, after, bits_per_byte): (u32, Duration, f64)) {
         let c = &mut self.connections[index as usize];
         c.active = None;
@@ -285,7 +285,7 @@ impl Network {
         self.begin(now, index);
     }
 
-    /// All of a message is there: what its ends hear of.
+    /// All of a message has arrived: the events for its two ends.
     fn arrived(&mut self, now: Instant, index: u32, message: Message) -> [(HostId, Event); 2] {
         let c = &mut self.connections[index as usize];
         c.travelling -= 1;

@@ -1,4 +1,4 @@
-//! Whether a scenario can be run without packets, and what of it has no effect then.
+//! Whether a scenario can be run without packets, and the parts of it without effect in such a run.
 
 use super::paths::crossings;
 use crate::build::{self, Outline, Plan};
@@ -8,7 +8,7 @@ use sluicenet_scenario::{self as scenario, Scenario};
 /// Most links a flow may be spread over; a larger tree's are too many to rate for each of its flows.
 const SPREAD_MAX: usize = 4096;
 
-/// What is run, and what of the scenario has no effect on it.
+/// Outline of a flow-level run, with the parts of the scenario that have no effect on the run.
 ///
 /// # Errors
 /// As [`build::outline`], and a flow that would be spread over more links than can be rated for each.

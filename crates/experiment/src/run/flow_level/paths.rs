@@ -20,8 +20,8 @@ pub(super) fn probe(flow: FlowKey, transport: Transport) -> Packet {
     Packet::of_flow(flow, kind)
 }
 
-/// The links between two hosts that the routers send frames like `probe` over, and what part of them crosses each: all of them
-/// where a flow keeps to one path, their portion where routers choose anew for each frame.
+/// The links over which routers send frames like `probe` between two hosts, and the part of the frames on each. A link
+/// gets all of them where a flow keeps to one path, and a portion where routers choose anew for each frame.
 pub(super) fn crossings(plan: &Plan, probe: &Packet) -> Vec<Crossing> {
     let (src, dst) = (probe.src().host(), probe.dst().host());
     let mut links: BTreeMap<u32, f64> = BTreeMap::new();

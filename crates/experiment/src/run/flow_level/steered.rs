@@ -1,4 +1,4 @@
-//! Flows that switches choose paths for: what a control loop is told of them and moves, and what goes around failures.
+//! Flows whose paths switches choose: samples for a control loop, its moves, and paths around failures.
 
 use super::paths::{HOPS_MAX, probe};
 use super::{Control, Failures, Network};
@@ -10,7 +10,7 @@ use sluicenet_proto::hedera::detect::{FlowId, Sample};
 use sluicenet_proto::time::Instant;
 use sluicenet_sim::flow_level::Crossing;
 
-/// What a control loop is told of a connection, and what came of it.
+/// State of a connection for the control loop, and the connection's path.
 #[derive(Debug, Default)]
 pub(super) struct Steered {
     /// When its first message began to leave.
@@ -24,12 +24,13 @@ pub(super) struct Steered {
 }
 
 impl Network {
-    /// Whether switches choose for flows beyond what their routers say.
+    /// Whether switches choose paths of flows beyond the choice of their routers.
     pub(super) fn is_steered(&self) -> bool {
         !self.steering.is_empty()
     }
 
-    /// The links that frames like `probe` cross as switches choose now; those switches count so many bytes.
+    /// The links that frames like `probe` cross by the switches' present choice. The switches on the path count
+    /// `bytes`.
     pub(super) fn walk(&mut self, now: Instant, probe: &Packet, bytes: u32) -> Vec<Crossing> {
         let (flow, dst) = (probe.flow_hash(), probe.dst().host());
         let mut path = Vec::new();
@@ -56,7 +57,7 @@ impl Network {
 
     /// The control loop is to know a connection.
     pub(super) fn begin_steered(&mut self, now: Instant, index: u32, path: Vec<Crossing>) {
-        // Rounds that nobody needed were not made.
+        // Rounds without need were not made.
         if let Some(period) = self.control.as_ref().map(|c| c.period.as_ps())
             && self.next_round <= now
         {
@@ -90,7 +91,7 @@ impl Network {
         c.steered.left + c.active.map_or(0, |flow| (self.level.delivered_bits(flow) / 8.0) as u64)
     }
 
-    /// The switches on its path count what a connection has sent since they did last.
+    /// The switches on a connection's path count the bytes that it has sent since their last count.
     fn count(&mut self, now: Instant, index: u32) {
         let sent = self.sent(index);
         let c = &mut self.connections[index as usize];
@@ -114,7 +115,7 @@ impl Network {
         }
     }
 
-    /// When the next round is due: never while nobody sends.
+    /// When the next round is due: never while no flow sends.
     pub(super) fn next_round_at(&self) -> Instant {
         if self.control.is_some() && !self.level.is_empty() { self.next_round } else { Instant::MAX }
     }
@@ -128,7 +129,7 @@ impl Network {
         self.next_round = now + control.period;
         let active: Vec<u32> =
             (0..self.connections.len() as u32).filter(|&c| self.connections[c as usize].active.is_some()).collect();
-        // What was sent until now is of the period that ends now.
+        // Bytes sent until now belong to the period that ends now.
         let before = Instant(now.as_ps().saturating_sub(1));
         for &index in &active {
             if control.assigns_ports() {

@@ -286,6 +286,14 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
         host.enter_rx(free + host.rx_delay(packet), at);
     }
 
+    /// Frames for VMs that gate stages have released.
+    fn wake_received(&mut self) {
+        if self.gate.has_receive_queues() {
+            let vms = self.isolation.machines(self.uplink);
+            self.vm_ready |= (0..vms).filter(|&vm| self.gate.has_received(vm)).fold(0, |set, vm| set | 1 << vm);
+        }
+    }
+
     /// Asks a busy port again when it is free.
     #[inline(always)]
     fn await_port(&mut self, host: &mut Host, vm: usize) {
@@ -345,7 +353,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
             {
                 self.enter_port(now, host, pool, vm, at);
             }
-            if self.gate.has_received(vm) {
+            if self.gate.has_received(vm) && host.guests[vm].rx_free > now {
                 self.await_port(host, vm);
             }
         }
@@ -490,11 +498,15 @@ impl<G: Stage, N: Stage, I: Isolation> Chain for Virtualised<G, N, I> {
     fn handle_timer(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, (at, class, token): Timer) {
         let slot = class - FIRST_SLOT;
         match slot.checked_sub(self.gate.slots()) {
-            None => self.gate(host, pool, |stage, cx| stage.handle_timer(now, at, slot, token, cx)),
+            None => {
+                self.gate(host, pool, |stage, cx| stage.handle_timer(now, at, slot, token, cx));
+                self.wake_received();
+            }
             Some(slot) => self.network(host, pool, |stage, cx| stage.handle_timer(now, at, slot, token, cx)),
         }
     }
     fn receive_metadata(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, packet: &Packet) {
+        self.gate(host, pool, |stage, cx| stage.receive_metadata(now, packet, cx));
         self.network(host, pool, |stage, cx| stage.receive_metadata(now, packet, cx));
     }
     fn report(&self, report: &mut Report) {

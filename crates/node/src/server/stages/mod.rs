@@ -166,7 +166,8 @@ pub trait Stage: Debug + Send {
     fn is_blocked(&self) -> bool {
         false
     }
-    /// Whether a gate stage has receive queues: it takes frames while the port of their VM is busy, and gives none back at once.
+    /// Whether a gate stage has receive queues: it takes frames while the port of their VM is busy, and gives none back at once. A gate
+    /// stage that holds frames to the guests needs them.
     #[inline(always)]
     fn has_receive_queues(&self) -> bool {
         false
@@ -176,7 +177,8 @@ pub trait Stage: Debug + Send {
     fn receive(&mut self, _now: Instant, _lane: Lane, at: Handle, _cx: &mut Context<'_>) -> Option<Handle> {
         Some(at)
     }
-    /// Whether [`Stage::poll_receive`] may have a frame.
+    /// Whether [`Stage::poll_receive`] has a frame now. The chain asks after a frame has arrived, when the port of the VM becomes free, and
+    /// after a timer of a gate stage.
     #[inline(always)]
     fn has_received(&self, _lane: Lane) -> bool {
         false

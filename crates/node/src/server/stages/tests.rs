@@ -291,3 +291,65 @@ fn a_stage_keeps_frames_back_by_flow_and_sends_and_answers_frames_of_its_own() {
         assert_eq!(pair.pool.in_use(), 0, "case {case}");
     }
 }
+
+/// Delivers a frame of each VM every 10 us, and tells its peer of each.
+#[derive(Debug, Default)]
+struct Holder {
+    waiting: [VecDeque<Handle>; 2],
+    is_closed: [bool; 2],
+    told: u64,
+}
+
+impl Stage for Holder {
+    fn has_receive_queues(&self) -> bool {
+        true
+    }
+    fn receive(&mut self, _now: Instant, lane: Lane, at: Handle, _cx: &mut Context<'_>) -> Option<Handle> {
+        self.waiting[lane].push_back(at);
+        None
+    }
+    fn has_received(&self, lane: Lane) -> bool {
+        !self.is_closed[lane] && !self.waiting[lane].is_empty()
+    }
+    fn poll_receive(&mut self, now: Instant, lane: Lane, cx: &mut Context<'_>) -> Option<Handle> {
+        if !self.has_received(lane) {
+            return None;
+        }
+        self.is_closed[lane] = true;
+        cx.set_timer(now + GAP, lane as u64);
+        let at = self.waiting[lane].pop_front()?;
+        let flow = cx.frame(at).flow();
+        cx.send_metadata(Packet::metadata(flow, [lane as u64, 0, 0]));
+        Some(at)
+    }
+    fn receive_metadata(&mut self, _now: Instant, _packet: &Packet, _cx: &mut Context<'_>) {
+        self.told += 1;
+    }
+    fn handle_timer(&mut self, _now: Instant, _at: Instant, _slot: u8, token: u64, _cx: &mut Context<'_>) {
+        self.is_closed[token as usize] = false;
+    }
+    fn report(&self, report: &mut Report) {
+        report.queued += self.waiting.iter().map(|w| w.len() as u64).sum::<u64>();
+        // Where the test finds it.
+        report.copies += self.told;
+    }
+}
+
+#[test]
+fn a_gate_stage_holds_frames_to_the_guests() {
+    let mut pair = Pair::new(|| Box::<Holder>::default(), || Box::new(()));
+    let (a, b, c) = (Address::new(0, 0), Address::new(1, 0), Address::new(1, 1));
+    for to in [b, b, b, c] {
+        pair.start(0, a, to);
+    }
+    pair.run();
+    let arrived: Vec<Instant> = pair.servers[1].app().0.iter().map(|m| m.0).collect();
+    assert_eq!(arrived.len(), 4);
+    // Those of the first VM come 10 us apart, that of the second does not wait for them.
+    assert!(arrived[3].since(arrived[0]) >= GAP + GAP, "{arrived:?}");
+    assert!(arrived[1].since(arrived[0]) < GAP, "{arrived:?}");
+    assert_eq!(pair.pool.in_use(), 0);
+    assert!(pair.servers.iter().all(|s| s.report().queued == 0));
+    // The peer was told of each.
+    assert_eq!(pair.servers[0].report().copies, 4);
+}

@@ -1,10 +1,9 @@
-//! What each elephant would get if only the hosts' own links limited it (Al-Fares 2012, figure 4.4).
+//! The demand of each elephant: its rate if only the hosts' own links limited it (Al-Fares 2012, figure 4.4).
 //!
-//! The figure's matrix is not stored. All flows of a source that have not converged have one demand, the source's *share*;
-//! all that have converged at a destination have one, the destination's *level*. Shares only rise and levels only fall, so a
-//! host is looked at again only where one of its flows' other ends changed, and what is left when nothing changes any more is
-//! max-min fair: a flow with a share is among the largest of a source without rest, one with a level among the largest of a
-//! destination without rest.
+//! The figure's matrix is not stored. All unconverged flows of a source have one demand, the source's *share*; all
+//! converged flows of a destination have one demand, the destination's *level*. Shares only rise and levels only fall, so a
+//! host is visited again only after a change at a peer of one of its flows. The final state is max-min fair. A flow with a
+//! share is among the largest of a saturated source. A flow with a level is among the largest of a saturated destination.
 
 mod shard;
 
@@ -17,22 +16,22 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use shard::Shard;
 
-/// Rounds of EST-SRC and EST-DST after which it ends in any case: where shares and levels chase each other the figure moves
-/// by one unit a round. What a round leaves exceeds no link.
+/// Rounds of EST-SRC and EST-DST after which the estimate ends in any case: where shares and levels chase each other, the
+/// figure moves by one unit a round. The result after any round exceeds no link.
 pub const ROUNDS_MAX: u32 = 1_000;
 
-/// The flows between two hosts, or 2,047 of them where they are more.
+/// The flows between two hosts; more than 2,047 flows make several pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Who sends.
+    /// The sender.
     pub src: Host,
-    /// Who receives.
+    /// The receiver.
     pub dst: Host,
-    /// How many they are.
+    /// Number of flows.
     pub flows: u32,
-    /// Of each, in parts of [`LINK`].
+    /// Demand of each flow, in parts of [`LINK`].
     pub demand: u32,
-    /// Limited by the receiver; otherwise by the sender.
+    /// Whether the receiver limits the flows; otherwise the sender does.
     pub converged: bool,
 }
 
@@ -43,13 +42,13 @@ pub struct Estimator {
     shards: Vec<Shard>,
 }
 
-/// What hosts say to each other. Each place is written by one worker in one pass and read by all in the next, and marks are
-/// only ever set by others: the result does not depend on how many workers there are.
+/// The state that hosts share. In one pass each entry is written by one worker, and in the next pass all workers read it;
+/// other workers only ever set marks. So the result does not depend on the number of workers.
 #[derive(Debug)]
 struct Board {
-    /// Of a source: demand of each flow that has not converged.
+    /// By source: demand of each unconverged flow.
     shares: Vec<AtomicU32>,
-    /// Of a destination: demand of each flow that has, and in the upper half the round of the last change.
+    /// By destination: demand of each converged flow, and in the upper half the round of the last change.
     levels: Vec<AtomicU64>,
     sources: Marks,
     destinations: Marks,
@@ -59,14 +58,14 @@ struct Board {
 }
 
 impl Board {
-    /// A place beyond all hosts, with every bit of their numbers: who is combined with it is nobody.
+    /// An index beyond all hosts, with every bit of their numbers set: combined with any host it gives no host.
     #[inline(always)]
     fn nobody(&self) -> usize {
         self.destinations.0.len() - 1
     }
 }
 
-/// Hosts to be looked at, up to a power of two, and nobody at the end.
+/// Hosts to visit, with a length rounded up to a power of two and an unused entry at the end.
 #[derive(Debug)]
 struct Marks(Vec<AtomicBool>);
 
@@ -90,7 +89,7 @@ impl Marks {
     }
 }
 
-/// What one thread does of an estimate.
+/// One thread's part of an estimate.
 #[derive(Debug)]
 pub struct Worker<'a> {
     board: &'a Board,
@@ -98,7 +97,7 @@ pub struct Worker<'a> {
 }
 
 impl Estimator {
-    /// For flows between so many hosts, in as many parts as can be worked on at once.
+    /// For flows between `hosts` hosts, in as many parts as there are `workers`.
     pub fn new(hosts: u32, workers: usize) -> Estimator {
         assert!(workers > 0 && hosts <= shard::HOSTS_MAX);
         let n = hosts as usize;
@@ -114,7 +113,7 @@ impl Estimator {
         Estimator { board, shards: (0..workers).map(|w| Shard::new(begin(w)..begin(w + 1), n)).collect() }
     }
 
-    /// Estimates the demands of flows, each a source and a destination.
+    /// Estimates the demands of flows, each given by its source and destination.
     pub fn estimate(&mut self, flows: &[(Host, Host)]) {
         let mut workers: Vec<Worker> = self.workers().collect();
         workers.iter_mut().for_each(|w| w.begin(flows));
@@ -126,13 +125,13 @@ impl Estimator {
         }
     }
 
-    /// The parts of an estimate, to be run at once: each [`Worker::run`] on a thread of its own.
+    /// The parts of an estimate, to be run concurrently: each [`Worker::run`] on a thread of its own.
     pub fn workers(&mut self) -> impl Iterator<Item = Worker<'_>> {
         let board = &self.board;
         self.shards.iter_mut().map(move |shard| Worker { board, shard })
     }
 
-    /// Rounds of the last estimate; as many as [`ROUNDS_MAX`] if it was cut short.
+    /// Rounds of the last estimate; [`ROUNDS_MAX`] if it was cut short.
     pub fn rounds(&self) -> u32 {
         self.board.rounds.load(Relaxed)
     }
@@ -142,7 +141,7 @@ impl Estimator {
         self.shards.iter().flat_map(|shard| shard.pairs(&self.board))
     }
 
-    /// Writes the demand of each flow, in the order in which they were given.
+    /// Writes the demand of each flow, in the order of the input.
     pub fn demands(&self, out: &mut Vec<u32>) {
         out.clear();
         out.resize(self.shards.iter().map(Shard::flows).sum(), 0);
@@ -160,7 +159,8 @@ impl Estimator {
 }
 
 impl Worker<'_> {
-    /// All of it. `barrier` waits until every worker has called it as often, and orders what they did before it.
+    /// Runs the whole estimate. `barrier` waits until every worker has called it equally often, and orders their writes
+    /// before it.
     pub fn run(mut self, flows: &[(Host, Host)], barrier: impl Fn()) {
         self.begin(flows);
         for pass in 0.. {
@@ -183,9 +183,9 @@ impl Worker<'_> {
         self.board.changed[0].store(false, Relaxed);
     }
 
-    /// EST-SRC of all sources and EST-DST of all destinations by turns.
+    /// EST-SRC of all sources and EST-DST of all destinations, in turn.
     fn pass(&mut self, pass: u32) {
-        // That of the pass before the last was read before the last pass began.
+        // The flag cleared here is that of `pass - 2`: all workers read it before the last pass began.
         self.board.changed[(pass as usize + 1) % 3].store(false, Relaxed);
         let round = pass / 2 + 1;
         let changed = match (pass, pass % 2) {

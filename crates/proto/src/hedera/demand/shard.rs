@@ -6,14 +6,14 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Hosts there may be: numbers of 20 bits.
+/// Most hosts: their numbers have 20 bits.
 pub(super) const HOSTS_MAX: u32 = 1 << 20;
 
-/// Flows of one entry; where two hosts have more they have several.
+/// Most flows of one entry; more flows between two hosts make several entries.
 pub(super) const FLOWS_MAX: u32 = (1 << 11) - 1;
 
-/// A pair in the list of one of its ends, in one word, since an estimate is a matter of how many of them a cache holds: the
-/// other end, whether it has converged (where its source looks), and how many flows it has.
+/// A pair in the list of one of its ends, packed into one word, because the speed of an estimate depends on how many pairs
+/// fit into a cache. It has the other end, whether the pair has converged (in the source's list), and the number of flows.
 #[derive(Clone, Copy, Debug)]
 struct Entry(u32);
 
@@ -35,7 +35,7 @@ impl Entry {
     }
 }
 
-/// All bits or none: what a number of flows is cut with where a branch would be guessed wrong every other time.
+/// All bits or none: a mask for a number of flows, in place of a branch that would be mispredicted half of the time.
 #[inline(always)]
 fn mask(is: bool) -> u32 {
     (is as u32).wrapping_neg()
@@ -46,10 +46,10 @@ const _: () = assert!(FLOWS_MAX == u32::MAX / Entry::FLOW);
 /// Pairs by the host at one of their ends.
 #[derive(Debug, Default)]
 struct Lists {
-    /// Where each host's pairs begin, and an end.
+    /// Offset of each host's first pair, and an end.
     begins: Vec<u32>,
     pairs: Vec<Entry>,
-    /// Where each host's flows begin, and an end.
+    /// Offset of each host's first flow, and an end.
     flow_begins: Vec<u32>,
     /// Other end of each flow.
     others: Vec<u32>,
@@ -59,26 +59,26 @@ struct Lists {
 pub(super) struct Shard {
     hosts: Range<usize>,
     by_source: Lists,
-    /// Which flow that was given each one by source is, and its pair.
+    /// By flow in source order: its index in the input, and its pair.
     given: Vec<u32>,
     pair_of: Vec<u32>,
-    /// Pairs that have not converged stand first.
+    /// Unconverged pairs come first.
     by_destination: Lists,
-    /// By destination: how many have not.
+    /// By destination: number of unconverged pairs.
     open: Vec<u32>,
-    /// By destination: flows that have.
+    /// By destination: number of converged flows.
     converged_flows: Vec<u32>,
-    /// By host: a pair's other end and where that pair is, while pairs are made.
+    /// By host, while pairs are made: the other end of its latest pair and the index of that pair.
     seen: Vec<u64>,
-    /// Shares of the pairs of the destination at hand, as many as any has.
+    /// Shares of the pairs of the current destination; as long as the longest list.
     shares: Vec<u32>,
-    /// Pairs of it that converge, as many.
+    /// Pairs of the current destination that converge; as long.
     leaving: Vec<Entry>,
     flows: usize,
 }
 
 impl Lists {
-    /// Counts become offsets: where the next flow of each host goes.
+    /// Turns counts into offsets: the index of the next flow of each host.
     fn prefix_sums(&mut self) {
         let mut sum = 0;
         for begin in &mut self.flow_begins {
@@ -87,7 +87,7 @@ impl Lists {
         self.others.resize(sum as usize, 0);
     }
 
-    /// The offset of the next flow of a host.
+    /// Stores the other end of a host's next flow; returns the index.
     #[inline(always)]
     fn put(&mut self, host: usize, other: u32) -> usize {
         let at = self.flow_begins[host] as usize;
@@ -96,13 +96,13 @@ impl Lists {
         at
     }
 
-    /// Makes one pair of flows with the same ends.
+    /// Merges flows with the same ends into pairs.
     fn pair(&mut self, seen: &mut [u64], mut each: impl FnMut(u32)) {
         seen.fill(0);
         self.begins.clear();
         self.pairs.clear();
         let mut begin = 0;
-        // Offsets have moved on to where the next host's flows begin.
+        // Each offset has advanced to the beginning of the next host's flows.
         for (host, &end) in self.flow_begins[..self.flow_begins.len() - 1].iter().enumerate() {
             self.begins.push(self.pairs.len() as u32);
             for &other in &self.others[begin..end as usize] {
@@ -153,7 +153,7 @@ impl Shard {
         self.hosts.clone()
     }
 
-    /// The flows from and to the hosts of this shard.
+    /// Stores the flows from and to the hosts of this shard.
     pub(super) fn fill(&mut self, flows: &[(Host, Host)]) {
         assert!(flows.len() < u32::MAX as usize);
         let (first, hosts) = (self.hosts.start as u32, self.hosts.len());
@@ -161,7 +161,7 @@ impl Shard {
             lists.flow_begins.clear();
             lists.flow_begins.resize(hosts + 1, 0);
         }
-        // Who is of another shard is counted at the end, where it does no harm to those before.
+        // Hosts of other shards are counted at the end, where they do not affect the hosts before.
         let own = |host: Host| (host.wrapping_sub(first) as usize).min(hosts);
         for &(src, dst) in flows {
             self.by_source.flow_begins[own(src)] += 1;
@@ -194,7 +194,7 @@ impl Shard {
         self.leaving.resize(most as usize, Entry(0));
     }
 
-    /// EST-SRC when nothing has converged yet: one share for each flow.
+    /// EST-SRC before any flow has converged: equal shares for all flows.
     pub(super) fn first_shares(&mut self, board: &Board) -> bool {
         let mut begin = 0;
         for (host, &end) in self.by_source.flow_begins[..self.hosts.len()].iter().enumerate() {
@@ -211,7 +211,8 @@ impl Shard {
         self.flows > 0
     }
 
-    /// EST-SRC of those sources that have a flow which converged, or whose level fell, in the round before.
+    /// EST-SRC of the marked sources: in the round before, one of their flows converged or the level of a converged flow
+    /// fell.
     pub(super) fn sources(&mut self, board: &Board, round: u32) -> bool {
         let (first, lists) = (self.hosts.start, &mut self.by_source);
         let mut changed = false;
@@ -244,7 +245,7 @@ impl Shard {
         changed
     }
 
-    /// EST-DST of those destinations to which a share rose in this round.
+    /// EST-DST of the marked destinations: in this round, the share of one of their senders rose.
     pub(super) fn destinations(&mut self, board: &Board, round: u32) -> bool {
         let Shard { hosts, by_destination: lists, open, converged_flows, shares, leaving, .. } = self;
         let mut changed = false;
@@ -264,7 +265,7 @@ impl Shard {
             if demand <= LINK as u64 {
                 return;
             }
-            // Flows that have converged are never below the level: shares rise, so that it falls.
+            // Converged flows are never below the level: shares rise, so the level falls.
             let mut equal = LINK / flows;
             loop {
                 let (mut limited, mut rest) = (0u64, flows);
@@ -310,7 +311,7 @@ impl Shard {
         let share = board.shares[src].load(Relaxed);
         let at_destination = board.levels[pair.other()].load(Relaxed);
         let (cut, level) = ((at_destination >> 32) as u32, at_destination as u32);
-        // What converged in the last round its source was not told of.
+        // The source was not told about flows that converged in the last round.
         let is_converged = pair.is_converged() || cut == board.rounds.load(Relaxed) && share >= level;
         (if is_converged { level } else { share }, is_converged)
     }

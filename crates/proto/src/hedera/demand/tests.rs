@@ -104,7 +104,7 @@ fn sorted(estimator: &Estimator) -> Vec<Pair> {
     pairs
 }
 
-/// The max-min fair rates of flows over their two hosts' links: all rise until a link is full, then the others do.
+/// The max-min fair rates of flows over their two hosts' links: all rates rise until a link is full, then the others rise.
 fn filled(hosts: u32, flows: &[(Host, Host)]) -> Vec<f64> {
     let mut rate = vec![None; flows.len()];
     let mut left: Vec<(f64, u32)> = vec![(1.0, 0); 2 * hosts as usize];
@@ -126,7 +126,7 @@ fn filled(hosts: u32, flows: &[(Host, Host)]) -> Vec<f64> {
     rate.into_iter().flatten().collect()
 }
 
-/// Al-Fares 2012, figure 4.1. Demands in thirds and halves; those with a bar have converged.
+/// Al-Fares 2012, figure 4.1. Demands are in thirds and halves; entries with a bar have converged.
 #[test]
 fn figure_4_1_matrix_by_matrix() {
     let flows = [(0, 1), (0, 2), (0, 3), (1, 0), (1, 0), (1, 2), (2, 0), (2, 3), (3, 1), (3, 1)];
@@ -152,7 +152,7 @@ fn figure_4_1_matrix_by_matrix() {
     assert_eq!(seen[0], "01:1x1/3 02:1x1/3 03:1x1/3 10:2x1/3 12:1x1/3 20:1x1/2 23:1x1/2 31:2x1/2");
     assert_eq!(seen[1], "01:1x1/3| 02:1x1/3 03:1x1/3 10:2x1/3| 12:1x1/3 20:1x1/3| 23:1x1/2 31:2x1/3|");
     assert_eq!(seen[2], "01:1x1/3| 02:1x1/3 03:1x1/3 10:2x1/3| 12:1x1/3 20:1x1/3| 23:1x2/3 31:2x1/3|");
-    // The figure brackets the column of host 3 here; figure 4.4 returns at a demand of exactly 1 without doing so.
+    // The figure brackets the column of host 3 here; figure 4.4 returns at a demand of exactly 1 without brackets.
     assert_eq!(seen[3], seen[2]);
 }
 
@@ -164,7 +164,7 @@ fn figure_4_4_line_by_line_gives_the_same_numbers() {
         let wanted = rng.below(hosts as u64 * 6) as u32;
         let mut flows = random(&mut rng, hosts, wanted);
         if case % 4 == 0 {
-            // Hotspots: long water-filling, long rows.
+            // Hotspots: long water-filling and long rows.
             let half = flows.len() / 2;
             flows[half..].iter_mut().filter(|f| f.0 != 0).for_each(|f| f.1 = 0);
         }

@@ -12,29 +12,29 @@ use aim::Crowded;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A link in the units of its load: sums are exact, so that the energy does not drift from what it stands for.
+/// A link in the units of load: sums are exact, so the energy does not drift from its true value.
 const UNIT: i32 = 1 << 20;
 
-// All hosts of a pod on one link.
+// All hosts of a pod send over one link.
 const _: () = assert!(POD_HOSTS_MAX as i64 * (UNIT as i64) <= i32::MAX as i64);
 
-/// Hosts up to which `c` is half of T0, what was found best for a cluster of 16 (4.2.4, 4); and the three generators of the source
-/// are enough.
+/// Most hosts for which `c` is half of T0, the best value for a cluster of 16 (4.2.4, 4). For these the source's three
+/// generators are enough.
 const SMALL_HOSTS: u32 = 16;
 
 /// Below this exponent e^x is less than half of the smallest number that is drawn.
 const LEAST_EXPONENT: f64 = -38.0;
 
-/// What one run did.
+/// The result of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Steps until it ended, as many as were asked for or until nothing was exceeded any more.
+    /// Steps until the end: all requested steps, or fewer if no link was exceeded any more.
     pub iterations: u32,
     /// Swaps that were kept.
     pub accepted: u32,
-    /// Exceeded capacity over all links before, in links.
+    /// Exceeded capacity over all links before the run, in links.
     pub initial_energy: f64,
-    /// That of the best state, which is kept.
+    /// Exceeded capacity of the best state, which is kept.
     pub energy: f64,
 }
 
@@ -46,16 +46,16 @@ struct Inflow {
     weight: i32,
 }
 
-/// All that a host receives, in units of load.
+/// Total load that a host receives, in units of load.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
     /// From below other edge switches.
     edges: i32,
-    /// Of these, from other pods.
+    /// From other pods, included in `edges`.
     pods: i32,
 }
 
-/// The state that is carried from one round of scheduling to the next, and the memory of a round.
+/// The state that is kept between rounds of scheduling, and the memory of a round.
 ///
 /// A pod has a *slot* for each of its hosts, and a slot has a core: in a fat-tree each core of the tree once. Hosts swap
 /// slots.
@@ -68,36 +68,37 @@ pub struct Annealing {
     host_at: Vec<u32>,
     /// By slot: its core; within a pod by aggregation switch.
     core_at: Vec<u16>,
-    /// By pod and position of an aggregation switch: the first slot whose core is above it; and an end.
+    /// By pod and position of an aggregation switch: the first slot whose core is above that switch; and an end.
     reached_by: Vec<u32>,
     aggregation_of: Vec<u16>,
-    /// What was down when slots were last given their cores.
+    /// Faults at the last assignment of cores to slots.
     avoided: Faults,
-    /// Load less capacity of links from edge to aggregation switches, by edge switch and position, and of those back.
+    /// Load less capacity of links from edge to aggregation switches, by edge switch and position, and of the reverse
+    /// direction.
     edge_up: Vec<i32>,
     edge_down: Vec<i32>,
-    /// The same of links between aggregation switches and cores, by core and pod.
+    /// Load less capacity of links between aggregation switches and cores, by core and pod.
     core_up: Vec<i32>,
     core_down: Vec<i32>,
     energy: i64,
     begins: Vec<u32>,
     inflows: Vec<Inflow>,
     totals: Vec<Total>,
-    /// What a swap would take from one way and give to the other, by edge switch and by pod; zero between two tries.
+    /// Load that a swap would move from one path to the other, by edge switch and by pod; zero between two tries.
     edge_net: Vec<i32>,
     pod_net: Vec<i32>,
-    /// By edge switch: the destination for which it was last seen, and where its inflow is.
+    /// By edge switch: the last destination with an inflow from it, and the index of that inflow.
     seen: Vec<(u32, u32)>,
     crowded: Crowded,
     best: Best,
 }
 
-/// The way back to the best state.
+/// The swaps that lead back to the best state.
 #[derive(Clone, Debug, Default)]
 struct Best {
-    /// Swaps since.
+    /// Swaps since the best state.
     swaps: Vec<(Host, Host)>,
-    /// Its slots, once there were more swaps than hosts.
+    /// Slots of the best state, once there were more swaps than hosts.
     slots: Vec<u32>,
 }
 
@@ -116,15 +117,15 @@ fn over(load: i32) -> i32 {
     load.max(0)
 }
 
-/// By how much more two links are exceeded when `net` moves from the first to the second.
+/// Increase of the exceeded load of two links when `net` moves from the first to the second.
 #[inline(always)]
 fn moved(from: i32, to: i32, net: i32) -> i64 {
     (over(from - net) - over(from) + over(to + net) - over(to)) as i64
 }
 
 impl Annealing {
-    /// Each host of a pod has a core of its own, if there are as many; those of an edge switch are spread over the aggregation
-    /// switches.
+    /// Each host of a pod has a core of its own, if there are enough cores; the hosts of an edge switch are spread over the
+    /// aggregation switches.
     pub fn new(tree: Tree) -> Annealing {
         let (hosts, per_pod, cores) = (tree.hosts() as usize, tree.hosts_per_pod(), tree.cores());
         let mut annealing = Annealing {
@@ -166,7 +167,7 @@ impl Annealing {
         self.core_at[self.slot_of[dst as usize] as usize] as u32
     }
 
-    /// The path of all flows from one host to another, whether its links carry frames or not.
+    /// The path of all flows from one host to another, even if its links are down.
     pub fn path(&self, src: Host, dst: Host) -> Path {
         let (from, to) = (self.tree.edge_of(src), self.tree.edge_of(dst));
         let core = self.core_of(dst);
@@ -179,7 +180,7 @@ impl Annealing {
         }
     }
 
-    /// Looks for cores on which the flows exceed links by less, from the best state of the last run on.
+    /// Searches for an assignment of cores that exceeds links by less, starting from the best state of the last run.
     pub fn run(
         &mut self,
         pairs: impl Iterator<Item = Pair>,
@@ -197,16 +198,16 @@ impl Annealing {
         let mut outcome = Outcome { initial_energy: links(initial), ..Outcome::default() };
         self.best.begin();
         let mut best = initial;
-        // c = 0.5 T0 or 1000 T0, and an energy in links.
+        // c = 0.5 T0 or 1000 T0, with the energy in links.
         let factor = if self.tree.hosts() <= SMALL_HOSTS { 0.5 } else { 1_000.0 };
         let scale = -factor * iterations as f64 / UNIT as f64;
         let aims = self.tree.hosts() > SMALL_HOSTS;
         if aims {
             self.find_crowded();
         }
-        // The figure counts down to T = 0, at which P has no value: nothing is done there.
+        // The figure counts down to T = 0, where P is undefined: that step is left out.
         for temperature in (1..=iterations).rev() {
-            // No state has less.
+            // No state has a lower energy.
             if best == 0 {
                 break;
             }
@@ -259,7 +260,7 @@ impl Annealing {
         loads + hosts + switches + best + self.crowded.state_bytes() + self.inflows.capacity() * size_of::<Inflow>()
     }
 
-    /// Gives a pod's hosts their cores.
+    /// Assigns cores to the hosts of a pod.
     fn assign(&mut self, pod: u32, mut assigned: Vec<(u32, Host)>) {
         let t = self.tree;
         assigned.sort_unstable_by_key(|&(core, host)| (t.aggregation_of(core), core, host));
@@ -276,8 +277,8 @@ impl Annealing {
         }
     }
 
-    /// After links went down or came up: hosts that their core does not reach get another of their pod's, and as few of them
-    /// share one as can be.
+    /// After a change of links: a host that its core does not reach gets another core of its pod. As few hosts as possible
+    /// share a core.
     fn avoid(&mut self, faults: &Faults) {
         let t = self.tree;
         for pod in 0..t.pods {
@@ -285,7 +286,7 @@ impl Annealing {
             let mut cores: Vec<u32> = (first..first + t.hosts_per_pod()).map(|host| self.core_of(host)).collect();
             let mut sharing = vec![0u32; t.cores() as usize];
             cores.iter().for_each(|&core| sharing[core as usize] += 1);
-            // Of an edge switch, by the position of the aggregation switch.
+            // By edge switch and position of the aggregation switch.
             let mut under = vec![0u32; (t.edges_per_pod * t.aggregations_per_pod) as usize];
             let slot = |host: Host, core: u32| {
                 (t.edge_of(host) % t.edges_per_pod * t.aggregations_per_pod + t.aggregation_of(core)) as usize
@@ -308,13 +309,13 @@ impl Annealing {
                 }
                 has_moved
             };
-            // Each move after the first round brings the numbers that share a core closer together.
+            // Each move after the first round makes the numbers of hosts per core more even.
             while has_moved(&mut cores, &mut sharing, &mut under) {}
             self.assign(pod, cores.into_iter().zip(first..).collect());
         }
     }
 
-    /// The flows by destination; those below one edge switch pass no link that could be chosen.
+    /// Groups the flows by destination; flows below one edge switch pass no link that could be chosen.
     fn fill(&mut self, pairs: impl Iterator<Item = Pair>) {
         let t = self.tree;
         let mut flows: Vec<(Host, u16, i32)> = Vec::new();
@@ -347,7 +348,7 @@ impl Annealing {
             self.inflows[*at as usize] = Inflow { edge, pod, weight };
             *at += 1;
         }
-        // What comes from below one edge switch to one host is one inflow. Begins have moved on by one host.
+        // All flows from one edge switch to one host are one inflow. Offsets have advanced by one host.
         self.seen.clear();
         self.seen.resize(t.edges() as usize, (u32::MAX, 0));
         let (mut from, mut to) = (0, 0);
@@ -375,7 +376,7 @@ impl Annealing {
         self.inflows.truncate(to);
     }
 
-    /// Loads and energy of the state as it is.
+    /// Computes the loads and the energy of the current state.
     fn load(&mut self, faults: &Faults) {
         let t = self.tree;
         for loads in [&mut self.edge_up, &mut self.edge_down, &mut self.core_up, &mut self.core_down] {
@@ -414,21 +415,21 @@ impl Annealing {
         self.energy = links.map(|&load| over(load) as i64).sum();
     }
 
-    /// NEIGHBOR(): one of the three generators of 4.2.4, each as likely; none if it has no two hosts.
+    /// NEIGHBOR(): one of the three generators of 4.2.4, with equal probability; `None` if it has fewer than two hosts.
     #[inline(always)]
     fn neighbour(&self, rng: &mut Rng) -> Option<Swap> {
         let t = &self.tree;
         let draw = |rng: &mut Rng, n: u32| rng.below(n as u64) as u32;
         let (first, among, by_slot) = match draw(rng, 6) {
-            // Of a pod.
+            // Hosts of a pod.
             0 | 1 => (draw(rng, t.pods) * t.hosts_per_pod(), t.hosts_per_pod(), false),
-            // That reach their cores by an aggregation switch.
+            // Hosts whose cores are above one aggregation switch.
             5 => {
                 let (pod, a) = (draw(rng, t.pods), draw(rng, t.aggregations_per_pod));
                 let at = (pod * (t.aggregations_per_pod + 1) + a) as usize;
                 (self.reached_by[at], self.reached_by[at + 1] - self.reached_by[at], true)
             }
-            // Of an edge switch, or that reach their cores by it, which is the same.
+            // Hosts of an edge switch; the third generator gives the same hosts.
             _ => (draw(rng, t.edges()) * t.hosts_per_edge, t.hosts_per_edge, false),
         };
         if among < 2 {
@@ -443,7 +444,7 @@ impl Annealing {
         Some(self.between(hosts))
     }
 
-    /// Whether both hosts are reached by each other's core.
+    /// Whether each host can be reached from the other host's core.
     fn keeps_reach(&self, swap: &Swap, faults: &Faults) -> bool {
         let [a, b] = swap.cores.map(|core| core as u32);
         reaches(&self.tree, faults, b, swap.hosts[0]) && reaches(&self.tree, faults, a, swap.hosts[1])
@@ -466,7 +467,7 @@ impl Annealing {
         begins[host as usize] as usize..begins[host as usize + 1] as usize
     }
 
-    /// By how much the energy would change. Only links that flows to the two hosts pass are looked at.
+    /// Change of the energy by a swap. Only links on the paths of flows to the two hosts are visited.
     #[inline(always)]
     fn try_swap(&mut self, swap: &Swap) -> i64 {
         if swap.cores[0] == swap.cores[1] {
@@ -494,7 +495,7 @@ impl Annealing {
                 pod_net[inflow.pod as usize] += sign * inflow.weight;
             }
         }
-        // The pod of both: its flows to itself pass no core.
+        // Both hosts' pod: its own flows to the hosts pass no core.
         pod_net[own] = 0;
         let rows = swap.cores.map(|core| core * pods);
         let [a, b] = swap.aggregations;
@@ -523,7 +524,7 @@ impl Annealing {
         change
     }
 
-    /// Moves flows and hosts.
+    /// Performs a swap: moves the flows and the hosts.
     fn swap(&mut self, swap: &Swap, change: i64) {
         let (n, pods, own) = (self.tree.aggregations_per_pod as usize, self.tree.pods as usize, swap.pod);
         for (side, &host) in swap.hosts.iter().enumerate() {
@@ -554,7 +555,7 @@ impl Annealing {
     }
 }
 
-/// Whether what comes down from a core gets to a host.
+/// Whether frames from a core reach a host.
 fn reaches(tree: &Tree, faults: &Faults, core: u32, host: Host) -> bool {
     faults.carries(Link::Core { pod: tree.pod_of(host), core })
         && faults.carries(Link::Edge { edge: tree.edge_of(host), aggregation: tree.aggregation_of(core) })
@@ -565,13 +566,13 @@ fn links(energy: i64) -> f64 {
 }
 
 impl Best {
-    /// The state at hand is the best.
+    /// The current state is the best.
     fn begin(&mut self) {
         self.swaps.clear();
         self.slots.clear();
     }
 
-    /// Two hosts have swapped slots since.
+    /// Two hosts have swapped slots since the best state.
     fn on_swap(&mut self, hosts: [Host; 2], slot_of: &[u32]) {
         if !self.slots.is_empty() {
             return;

@@ -5,12 +5,12 @@ use crate::hedera::{Host, LINK};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Set in what is reserved on a link that is down: nothing fits there.
+/// Set in the reservation of a link that is down: no flow fits there.
 const DOWN: u32 = 1 << 31;
 
 const _: () = assert!(LINK < DOWN);
 
-/// What is reserved on each direction of each link, in parts of [`LINK`].
+/// Reserved bandwidth of each direction of each link, in parts of [`LINK`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstFit {
     tree: Tree,
@@ -23,7 +23,7 @@ pub struct FirstFit {
 }
 
 impl FirstFit {
-    /// Nothing is reserved.
+    /// A network without reservations.
     pub fn new(tree: Tree) -> FirstFit {
         let (edges, cores) = ((tree.edges() * tree.aggregations_per_pod) as usize, (tree.pods * tree.cores()) as usize);
         FirstFit {
@@ -35,7 +35,8 @@ impl FirstFit {
         }
     }
 
-    /// Reserves the first path, aggregation switch by aggregation switch, on which a flow of `rate` fits; a flow of a whole link fits on empty ones.
+    /// Reserves the first path on which a flow of `rate` fits, aggregation switch by aggregation switch; a flow of a whole
+    /// link fits on empty links.
     pub fn place(&mut self, src: Host, dst: Host, rate: u32) -> Option<Path> {
         assert!(rate <= LINK);
         let path = self.find(src, dst, rate)?;
@@ -43,7 +44,7 @@ impl FirstFit {
         Some(path)
     }
 
-    /// Reserves a path that is known, if the flow fits there.
+    /// Reserves a known path, if the flow fits there.
     pub fn reserve(&mut self, src: Host, dst: Host, path: Path, rate: u32) -> bool {
         assert!(rate <= LINK);
         let mut fits = true;
@@ -54,7 +55,7 @@ impl FirstFit {
         fits
     }
 
-    /// Gives back what was reserved.
+    /// Releases the reservation of a flow.
     pub fn release(&mut self, src: Host, dst: Host, path: Path, rate: u32) {
         self.change(src, dst, path, |reserved| {
             debug_assert!(*reserved & !DOWN >= rate);
@@ -62,14 +63,14 @@ impl FirstFit {
         });
     }
 
-    /// Gives everything back.
+    /// Releases all reservations.
     pub fn clear(&mut self) {
         for links in [&mut self.edge_up, &mut self.edge_down, &mut self.core_up, &mut self.core_down] {
             links.iter_mut().for_each(|reserved| *reserved &= DOWN);
         }
     }
 
-    /// A link carries frames as [`Faults`] says. What is reserved on one that does not stays so until it is given back.
+    /// Takes the state of a link from [`Faults`]. Reservations on a link that is down stay until they are released.
     pub fn set_link(&mut self, link: Link, faults: &Faults) {
         let (index, up, down) = match link {
             Link::Edge { edge, aggregation } => {
@@ -135,15 +136,15 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Al-Fares 2012, figure 4.2; its `<` would leave a flow of a whole link without any path.
+    /// Al-Fares 2012, figure 4.2; its `<` would leave a flow of a whole link without a path.
     #[test]
     fn figure_4_2_takes_the_first_path_with_room_and_fills_links_exactly() {
         let mut f = FirstFit::new(Tree::fat_tree(4).unwrap());
-        // From the two hosts of one edge switch to other pods: whole links.
+        // Whole links from the two hosts of one edge switch to other pods.
         assert_eq!(f.place(0, 4, LINK), Some(Path::Core(0)));
         assert_eq!(f.place(1, 8, LINK), Some(Path::Core(1)));
         assert_eq!(f.place(0, 12, 1), None, "both links up are full");
-        // From the other edge switch of that pod: what its links take the cores' do not.
+        // From the pod's other edge switch: its own links have room, but the pod's links to cores 0 and 1 are full.
         assert_eq!(f.place(2, 12, LINK / 2), Some(Path::Core(2)));
         assert_eq!(f.place(3, 12, LINK / 2), Some(Path::Core(2)));
         assert_eq!(f.place(3, 13, 1), Some(Path::Core(3)));

@@ -13,7 +13,7 @@ fn settings(k: u32, placer: Placer) -> Settings {
 
 const PLACERS: [Placer; 2] = [Placer::FirstFit, Placer::Annealing { iterations: 1_000 }];
 
-/// The scheduler, time, and what the switches were told.
+/// The scheduler, the time, and the placements sent to the switches.
 struct World {
     s: Scheduler,
     now: Instant,
@@ -25,7 +25,7 @@ impl World {
         World { s: Scheduler::new(settings(k, placer)), now: Instant::ZERO, told: BTreeMap::new() }
     }
 
-    /// Something is said of a flow that has sent at a tenth of the link or more since the last time, or nothing.
+    /// Reports a sample of a flow.
     fn say(&mut self, flow: u64, src: Host, dst: Host, bytes: u64) -> Result<(), Refused> {
         let sample = Sample { flow: FlowId(flow), src, dst, bytes, age: None };
         self.s.receive(self.now, &sample)
@@ -36,7 +36,7 @@ impl World {
         self.say(flow, src, dst, 1 << 30).unwrap();
     }
 
-    /// Rounds that are due within so many ms, and what the switches are told.
+    /// Runs the rounds due within `ms`; returns the changed placements.
     fn step(&mut self, ms: u64) -> Vec<(u64, Option<Path>)> {
         let end = self.now + Duration::from_ms(ms);
         while self.s.poll_timeout() <= end {
@@ -65,24 +65,24 @@ impl World {
 fn first_fit_from_detection_to_the_end_of_a_flow() {
     let mut w = World::new(4, Placer::FirstFit);
     assert_eq!(w.s.poll_timeout(), Instant::MAX, "nothing happens by itself");
-    // Mice change nothing.
+    // Small flows change nothing.
     w.say(1, 0, 4, 0).unwrap();
     w.say(1, 0, 4, 100).unwrap();
     assert_eq!(w.step(50), []);
-    // Two elephants from one edge switch; each has a whole link, and is placed at once.
+    // Two elephants from one edge switch: each demands a whole link and is placed at once.
     w.elephant(2, 0, 4);
     w.elephant(3, 1, 8);
     assert_eq!(w.s.poll_timeout(), w.now);
     assert_eq!(w.step(0), [(2, Some(Path::Core(0))), (3, Some(Path::Core(1)))]);
     assert_eq!((w.s.last_round().elephants, w.s.last_round().hashed), (2, 0));
-    // A third shares host 0's link; it fits on that of the second, whose half is free now.
+    // A third elephant shares host 0's link. It fits on the first elephant's path, where half of the capacity is free now.
     w.elephant(4, 0, 12);
     assert_eq!(w.step(10), [(4, Some(Path::Core(0)))]);
-    // Below one edge switch there is nothing to tell.
+    // Below one edge switch there is no placement to send.
     w.elephant(5, 14, 15);
     assert_eq!(w.step(10), []);
     assert_eq!(w.s.path(FlowId(5)), Some(Path::Edge));
-    // One ends, one is silent for long: their entries are deleted, and room is there for another.
+    // One elephant ends and the others fall silent: their entries are deleted, and others can use their capacity.
     w.s.handle_ended(FlowId(3));
     assert_eq!(w.fetch(), [(3, None)]);
     w.elephant(6, 1, 5);
@@ -124,7 +124,7 @@ fn what_goes_over_a_link_that_fails_is_placed_again_at_once() {
         w.step(200);
         assert_ne!(w.told[&FlowId(1)], Path::Core(core as u16));
         assert_eq!(w.told[&FlowId(2)], untouched);
-        // Without any way nobody is told one.
+        // Without any path no placement is sent.
         w.s.handle_switch(w.now, Switch::Edge(0), false).unwrap();
         assert_eq!(w.fetch(), [(1, None)]);
         w.step(100);
@@ -163,7 +163,7 @@ fn what_makes_no_sense_is_refused() {
         w.elephant(flow, 0, 4);
     }
     assert_eq!(w.say(200, 0, 4, 0), Err(Refused::Full));
-    // Whoever fetches nothing is not told more than it has room for.
+    // A consumer that fetches no placements does not make the scheduler store more than its limit.
     w.step(0);
     for flow in 0..10_000 {
         w.s.handle_ended(FlowId(flow));
@@ -185,8 +185,8 @@ fn a_number_that_is_given_to_another_flow_is_another_flow() {
     assert_eq!(w.s.path(FlowId(1)), None);
 }
 
-/// However flows come and go and links fail: nobody is left on a link that is down, nothing is reserved twice, everything that
-/// was told is true, and another scheduler does the same.
+/// With random flows and faults: no elephant stays on a failed link, no capacity is reserved twice, the sent placements
+/// match the state, and a second scheduler does the same.
 #[test]
 fn a_thousand_things_happen() {
     for case in 0..24 {

@@ -1,12 +1,12 @@
-//! The cache of a virtual switch: where stations live, asked of the controller once and kept (Crisan 2014, 3.2.3.2).
+//! The cache of a virtual switch: the locations of stations, asked of the controller once and kept (Crisan 2014, 3.2.3.2).
 //!
 //! - A question is repeated every 10 ms until it is answered, and given up after [`TRIES`].
-//! - What the controller does not know is not asked again for a while; what is known stays in use when it is old, or the
-//!   controller silent, until an answer says otherwise.
-//! - A tenant has so many open questions, so many new ones in a second, and so many remembered failures; tenants take turns.
-//!   A full table takes the oldest entry of the tenant that has most (FIFO, which the source finds best).
-//! - Of two mappings the one with the higher version counts. An answer counts only if it was asked for; a change that was not
-//!   asked for only about what is in the table and newer.
+//! - The cache waits before it repeats a question about a station that the controller does not know. A known mapping stays
+//!   in use until an answer changes it, even if the mapping is old or the controller silent.
+//! - Each tenant has a limit on open questions, on new questions per second and on remembered failures; tenants take turns.
+//!   A full table evicts the oldest entry of the tenant with the most entries (FIFO, which the source finds best).
+//! - Of two mappings the higher version counts. An answer counts only if it was asked for. An unsolicited change counts
+//!   only if its station is in the table and its version is newer.
 
 use super::bucket::Bucket;
 use super::controller::RETRANSMIT;
@@ -21,64 +21,64 @@ use sluicenet_wire::ethernet::MacAddress;
 
 /// Transmissions of a question before the controller counts as silent.
 pub const TRIES: u8 = 5;
-/// How long a mapping is used before it is asked about again, while it stays in use.
+/// Time after which a mapping is asked about again while it stays in use.
 const FRESH: Duration = Duration::from_secs(30);
-/// How long a station that the controller does not know, or does not speak of, is not asked about again.
+/// Time for which no question is repeated about a station that the controller does not know or does not answer about.
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
-/// How long a controller that started anew may not know yet what the last one knew: three times what servers take to say
-/// again which stations live on them.
+/// Time for which a restarted controller may lack mappings that it had before: three times the interval at which servers
+/// register their stations again.
 const LEARNS_FOR: Duration = Duration(3 * RENEW.0);
-/// Confirmations of changes that wait to be sent.
+/// Most confirmations of changes that wait to be sent.
 const CONFIRMATIONS: usize = 256;
 
-/// What bounds a cache.
+/// Limits of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheConfig {
-    /// Mappings in all.
+    /// Mappings in the table.
     pub entries: usize,
-    /// Open questions of a tenant.
+    /// Open questions per tenant.
     pub open: usize,
-    /// New questions of a tenant in a second.
+    /// New questions per tenant and second.
     pub per_second: u64,
-    /// Failures remembered of a tenant.
+    /// Remembered failures per tenant.
     pub failures: usize,
 }
 
 impl Default for CacheConfig {
-    /// 16,384 mappings; of each tenant 64 open questions, 1,000 new ones in a second, 1,024 failures.
+    /// 16,384 mappings; per tenant 64 open questions, 1,000 new questions a second and 1,024 failures.
     fn default() -> CacheConfig {
         CacheConfig { entries: 1 << 14, open: 64, per_second: 1_000, failures: 1_024 }
     }
 }
 
-/// What a cache says at once.
+/// The immediate result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The station lives there.
+    /// The station has this mapping.
     Known(Mapping),
-    /// The controller was asked, and does not know it.
+    /// The controller does not know the station.
     Unknown,
-    /// The controller was asked a moment ago, and said nothing.
+    /// The controller did not answer a recent question.
     Silent,
-    /// The controller is being asked: [`Cache::poll_resolved`] will tell.
+    /// The controller is being asked: [`Cache::poll_resolved`] returns the answer.
     Asked,
-    /// The tenant asks too much.
+    /// The tenant asks too many questions.
     Limited,
 }
 
-/// How a question ended.
+/// The answer to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The station lives there.
+    /// The station has this mapping.
     Known(Mapping),
-    /// The controller does not know it.
+    /// The controller does not know the station.
     Unknown,
-    /// The controller said nothing.
+    /// The controller did not answer.
     Silent,
 }
 
 impl Answer {
-    /// The mapping, where there is one.
+    /// The mapping, if the station is known.
     pub fn mapping(self) -> Option<Mapping> {
         match self {
             Answer::Known(mapping) => Some(mapping),
@@ -87,36 +87,36 @@ impl Answer {
     }
 }
 
-/// What a cache counted.
+/// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounters {
-    /// Frames whose mapping was there.
+    /// Frames with a mapping in the table.
     pub hits: u64,
-    /// Questions that were new.
+    /// New questions.
     pub misses: u64,
-    /// Questions repeated because no answer came.
+    /// Questions repeated for lack of an answer.
     pub repeated: u64,
-    /// Questions that the controller answered with no.
+    /// Questions about stations that the controller does not know.
     pub unknown: u64,
-    /// Questions to which no answer came.
+    /// Questions without an answer.
     pub silent: u64,
-    /// Questions refused because their tenant asks too much.
+    /// Questions refused because their tenant asks too many.
     pub limited: u64,
-    /// Mappings taken out for others.
+    /// Mappings evicted to make room for others.
     pub evicted: u64,
     /// Mappings changed by messages.
     pub changed: u64,
-    /// Answers and changes that nobody asked for, or older than what was known.
+    /// Unsolicited answers and changes, and outdated mappings.
     pub stale: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     mapping: Mapping,
-    /// When it was asked about last, and when it is asked about again.
+    /// When the controller was last asked about the mapping, and when it will be asked again.
     asked_at: Instant,
     old_at: Instant,
-    /// Its place in the order of arrival.
+    /// Its position in the order of arrival.
     order: u64,
 }
 
@@ -124,14 +124,14 @@ struct Entry {
 struct Open {
     request: u64,
     tries: u8,
-    /// When it is repeated; none while it waits for its first transmission.
+    /// When the question is repeated; `None` until its first transmission.
     at: Option<Instant>,
 }
 
-/// A question without a mapping for an answer.
+/// A question that was answered without a mapping, or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Failure {
-    /// Until when it is not asked again.
+    /// Time until which the question is not repeated.
     until: Instant,
     silent: bool,
 }
@@ -140,9 +140,9 @@ struct Failure {
 struct Tenant {
     bucket: Bucket,
     open: usize,
-    /// Questions to be sent, or sent again.
+    /// Questions to be sent or repeated.
     queue: VecDeque<Question>,
-    /// Its mappings in the order of their arrival.
+    /// The tenant's mappings in the order of their arrival.
     entries: BTreeMap<u64, MacAddress>,
     failures: BTreeMap<By, Failure>,
     /// Failures in the order of their arrival.
@@ -155,11 +155,11 @@ pub struct Cache {
     config: CacheConfig,
     server: Ipv4Addr,
     rng: Rng,
-    /// Which start of the controller spoke last; 0 before it did.
+    /// The start of the controller that answered last; 0 before the first answer.
     epoch: u32,
-    /// Since when it has been heard.
+    /// Time of the first message from this start of the controller.
     epoch_since: Instant,
-    /// Until when it counts as silent.
+    /// Time until which the controller counts as silent.
     silent_until: Instant,
     entries: BTreeMap<StationId, Entry>,
     by_ip: BTreeMap<(u32, Ipv4Addr), MacAddress>,
@@ -178,7 +178,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty cache of `server`; request numbers are drawn from `rng`, which nobody else should be able to guess.
+    /// An empty cache of `server`. Request numbers are drawn from `rng`, which no attacker should be able to predict.
     pub fn new(config: CacheConfig, server: Ipv4Addr, rng: Rng) -> Cache {
         Cache {
             config,
@@ -202,32 +202,32 @@ impl Cache {
         }
     }
 
-    /// What it counted.
+    /// The counters.
     pub fn counters(&self) -> &CacheCounters {
         &self.counters
     }
 
-    /// Mappings it holds.
+    /// Number of mappings in the table.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether it holds none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether the controller left a question without any answer a moment ago, and has not answered since.
+    /// Whether the controller left a recent question unanswered and has not answered since.
     pub fn is_silent(&self, now: Instant) -> bool {
         now < self.silent_until
     }
 
-    /// Whether the controller is being asked: [`Cache::poll_resolved`] will tell.
+    /// Whether the controller is being asked: [`Cache::poll_resolved`] returns the answer.
     pub fn is_asked(&self, question: Question) -> bool {
         self.open.contains_key(&question)
     }
 
-    /// Where a station lives, if that is known already; asks nobody.
+    /// The location of a station, if it is known already; sends no question.
     pub fn peek(&self, question: Question) -> Option<Mapping> {
         let mac = match question.by {
             By::Mac(mac) => mac,
@@ -236,7 +236,7 @@ impl Cache {
         self.entries.get(&StationId { vni: question.vni, mac }).map(|e| e.mapping)
     }
 
-    /// Where a station lives; asks the controller when that is not known. The network must be one of this server's.
+    /// The location of a station; asks the controller if it is unknown. The network must be one of this server's.
     pub fn lookup(&mut self, now: Instant, question: Question) -> Found {
         match self.would_find(now, question) {
             Found::Known(mapping) => {
@@ -251,7 +251,7 @@ impl Cache {
         }
     }
 
-    /// How [`Cache::lookup`] would end; nothing is asked or counted.
+    /// The result that [`Cache::lookup`] would have; sends and counts nothing.
     pub fn would_find(&self, now: Instant, question: Question) -> Found {
         if let Some(mapping) = self.peek(question) {
             return Found::Known(mapping);
@@ -268,8 +268,8 @@ impl Cache {
         }
     }
 
-    /// Asks about a mapping that does not agree with what was seen, unless that was done a moment ago; whether it is being
-    /// asked about, so that [`Cache::poll_resolved`] will tell.
+    /// Asks about a mapping that contradicts an observation, unless it was asked about recently. Returns whether the
+    /// question is open, so that [`Cache::poll_resolved`] will return its answer.
     pub fn doubt(&mut self, now: Instant, station: StationId) -> bool {
         if let Some(entry) = self.entries.get_mut(&station).filter(|e| now.since(e.asked_at) >= UNKNOWN_FOR) {
             entry.old_at = now;
@@ -316,7 +316,7 @@ impl Cache {
         true
     }
 
-    /// The question is no longer open.
+    /// Removes a question from the open ones.
     fn close(&mut self, question: Question) {
         let Some(open) = self.open.remove(&question) else { return };
         self.requests.remove(&open.request);
@@ -387,7 +387,7 @@ impl Cache {
         })
     }
 
-    /// Whether [`Cache::poll_transmit`] has something.
+    /// Whether [`Cache::poll_transmit`] has a message.
     pub fn wants_transmit(&self) -> bool {
         !self.confirmations.is_empty() || self.queued > 0
     }
@@ -397,7 +397,7 @@ impl Cache {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Repeats and gives up what is due.
+    /// Repeats or gives up the questions that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(&(at, question)) = self.deadlines.first().filter(|(at, _)| *at <= now) {
             self.deadlines.remove(&(at, question));
@@ -415,14 +415,14 @@ impl Cache {
         }
     }
 
-    /// The controller is heard under this number, as an answer to this server said.
+    /// Notes the controller's current start, taken from its answer to this server.
     pub fn heard_of(&mut self, now: Instant, epoch: u32) {
         if epoch != self.epoch {
             (self.epoch, self.epoch_since) = (epoch, now);
         }
     }
 
-    /// The controller said something, which was found genuine; whether it was for this machine.
+    /// Takes a genuine message from the controller; returns whether the message was for this cache.
     pub fn handle(&mut self, now: Instant, message: &Repr) -> bool {
         match message.kind {
             Kind::Answer => self.answered(now, message),
@@ -466,7 +466,7 @@ impl Cache {
                 }
                 self.fail(now, question, false);
             }
-            // Said by no controller that follows the document: asked again, and given up in the end.
+            // No controller that follows the document answers so: the question is repeated, and given up in the end.
             _ => self.counters.stale += 1,
         }
         true
@@ -475,7 +475,7 @@ impl Cache {
     fn on_change(&mut self, now: Instant, message: &Repr) {
         let mapping = Mapping::of(message);
         if message.epoch != self.epoch {
-            // Of another start of the controller: it may be years old. Who is asked says what is true.
+            // The change is from another start of the controller and may be years old: the controller is asked again.
             self.counters.stale += 1;
             self.doubt(now, mapping.station);
             return;
@@ -497,7 +497,7 @@ impl Cache {
         }
     }
 
-    /// Puts a mapping into the table unless a newer one is there; returns the one that is there then.
+    /// Stores a mapping unless the table has a newer one; returns the mapping in the table.
     fn keep(&mut self, now: Instant, mapping: Mapping) -> Mapping {
         let station = mapping.station;
         let order = match self.entries.get(&station).copied() {
@@ -533,7 +533,7 @@ impl Cache {
     }
 
     fn forget_ip(&mut self, mapping: &Mapping) {
-        // The address may be another station's by now.
+        // The address may belong to another station by now.
         let of_ip = (mapping.station.vni, mapping.ip);
         if self.by_ip.get(&of_ip) == Some(&mapping.station.mac) {
             self.by_ip.remove(&of_ip);
@@ -549,7 +549,7 @@ impl Cache {
         }
     }
 
-    /// The next question that ended.
+    /// The next answered or abandoned question.
     pub fn poll_resolved(&mut self) -> Option<(Question, Answer)> {
         self.resolved.pop_front()
     }

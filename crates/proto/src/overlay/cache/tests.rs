@@ -1,4 +1,4 @@
-//! The cache against a controller that is the test.
+//! The cache against a controller that the test plays.
 
 use super::*;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ fn cache(config: CacheConfig) -> Cache {
 fn question(vni: u32, n: u32) -> Question {
     Question { vni, by: By::Mac(MacAddress::local(n)) }
 }
-/// What the controller answers.
+/// The controller's answer to a question.
 fn answer(question: &Repr, version: u64, known: bool) -> Repr {
     let status = if known { Status::Done } else { Status::Unknown };
     let location = if known { THERE } else { Ipv4Addr::UNSPECIFIED };
@@ -22,7 +22,7 @@ fn us(n: u64) -> Instant {
     Instant::ZERO + Duration::from_us(n)
 }
 
-/// How long a miss of tenant 1 takes while tenant 2 asks about `flood` unknown stations each 100 us; the controller takes 30 us
+/// Time of a miss of tenant 1 while tenant 2 asks about `flood` unknown stations every 100 us; the controller takes 30 us
 /// for an answer (Crisan 2014, line 1234).
 fn miss_time(flood: u32) -> u64 {
     let mut cache = cache(CacheConfig::default());
@@ -44,7 +44,7 @@ fn miss_time(flood: u32) -> u64 {
             assert_eq!(cache.lookup(us(now), question(1, misses as u32)), Found::Asked);
         }
         cache.handle_timeout(us(now));
-        // The controller takes one at a time; the socket in front of it holds what waits.
+        // The controller answers one question at a time; its socket queues the others.
         while let Some(message) = cache.poll_transmit(us(now)) {
             busy_until = busy_until.max(now) + 30;
             answers.push_back((busy_until, answer(&message, 1, message.vni == 1)));
@@ -80,7 +80,7 @@ fn a_tenant_that_asks_too_much_is_limited_and_bounded() {
     assert!((4..100).all(|n| found(&mut cache, us(0), n) == Found::Limited));
     assert_eq!(found(&mut cache, us(0), 3), Found::Asked, "it is being asked about already");
     assert_eq!(cache.lookup(us(0), question(1, 4)), Found::Asked, "another tenant");
-    // All fail, and are remembered, the last eight of them.
+    // All questions fail, and the last eight failures are remembered.
     let mut at = 0;
     for n in 0..40 {
         at += 10_000;
@@ -127,7 +127,7 @@ fn only_the_answer_to_an_open_question_counts() {
     ] {
         assert!(!cache.handle(us(1), &wrong), "{wrong:?}");
     }
-    // Neither a status that no question has, nor a mapping to nowhere.
+    // Neither a status without a question nor a mapping without a location counts.
     for wrong in [Repr { status: Status::Busy, ..right }, Repr { location: Ipv4Addr::UNSPECIFIED, ..right }] {
         cache.handle(us(1), &wrong);
     }
@@ -143,7 +143,7 @@ fn an_answer_that_was_overtaken_by_news_is_stale() {
     cache.lookup(us(0), question(1, 5));
     let asked = cache.poll_transmit(us(0)).unwrap();
     cache.handle(us(1), &answer(&asked, 7, true));
-    // Old, and asked about again; meanwhile it moves.
+    // The mapping is old and asked about again; meanwhile the station moves.
     let later = us(60_000_000);
     cache.lookup(later, question(1, 5));
     let again = cache.poll_transmit(later).unwrap();
@@ -162,7 +162,7 @@ fn a_slow_controller_is_asked_again_and_answers_count_once() {
     cache.lookup(us(0), question(1, 5));
     let mut answers = VecDeque::new();
     let mut resolved = Vec::new();
-    // It takes 25 ms for each answer.
+    // The controller takes 25 ms for each answer.
     for ms in 0..100 {
         let now = us(ms * 1_000);
         cache.handle_timeout(now);

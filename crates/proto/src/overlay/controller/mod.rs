@@ -1,13 +1,14 @@
-//! The overlay's controller: it keeps where each station lives, answers who asks, and tells who asked when it changes
-//! (Crisan 2014, 3.2.3 and 3.6.3; `docs/controller.md`).
+//! The overlay's controller: it stores the location of each station, answers questions, and reports changes to the servers
+//! that asked (Crisan 2014, 3.2.3 and 3.6.3; `docs/controller.md`).
 //!
-//! - Only the servers it was given are heard, each with its own key, and each speaks only for stations on itself.
-//! - A server's writes carry numbers that rise: one that comes again, or late, changes nothing. A number of this start of the
-//!   controller (`epoch`) keeps writes to an earlier one out.
-//! - All changes are counted in one row (`version`): of two mappings of a station the one with the higher version is newer.
-//! - A station moves at most ten times a second; who claimed it last has it.
-//! - A *modest* claim, for a station that no file names, takes nothing from anybody, and its address is whoever's who claims that by
-//!   right.
+//! - The controller accepts messages only from its servers, each with its own key; each server registers only stations on
+//!   itself.
+//! - The numbers of a server's writes rise: a repeated or late write changes nothing. The number of the current start of
+//!   the controller (`epoch`) rejects writes to an earlier start.
+//! - All changes have one sequence of numbers (`version`): of two mappings of a station the higher version is newer.
+//! - A station moves at most ten times a second; it belongs to the server that claimed it last.
+//! - A *modest* claim, for a station that no file names, takes nothing from another server. It yields its address to a
+//!   station that claims the address without modesty.
 
 use super::mapping::{Mapping, StationId};
 use super::seal::{Key, Refused};
@@ -16,71 +17,72 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::Ipv4Addr;
 use sluicenet_wire::controller::{Kind, LEN, Repr, Status};
 
-/// Time between transmissions of a change that nobody confirmed: the request RTO of Crisan 2014, Table 3.1.
+/// Time between transmissions of an unconfirmed change: the request RTO of Crisan 2014, Table 3.1.
 pub const RETRANSMIT: Duration = Duration::from_ms(10);
 
-/// The version in a [`Kind::Register`] by which a server claims a station modestly, each time: no change ever has it.
+/// The version in a [`Kind::Register`] that marks every modest claim: no change ever has it.
 pub const MODEST: u64 = u64::MAX;
 
-/// Transmissions of a change before the controller gives up; who missed all of them asks again when its mapping is old.
+/// Transmissions of a change before the controller gives up. A server that missed all of them asks again when its mapping
+/// is old.
 const TRIES: u8 = 10;
 
 /// Time between two moves of a station.
 const MOVES_APART: Duration = Duration::from_ms(100);
 
-/// What bounds the controller.
+/// Limits of the controller.
 #[derive(Clone, Copy, Debug)]
 pub struct ControllerConfig {
-    /// Stations in all.
+    /// Stations of all servers.
     pub stations: usize,
-    /// Stations of one server.
+    /// Stations per server.
     pub stations_per_server: usize,
-    /// Changes that are not confirmed yet.
+    /// Unconfirmed changes.
     pub changes: usize,
 }
 
 impl Default for ControllerConfig {
-    /// A million stations, 4,096 of them on a server.
+    /// A million stations, at most 4,096 of them per server.
     fn default() -> ControllerConfig {
         ControllerConfig { stations: 1 << 20, stations_per_server: 4096, changes: 1 << 16 }
     }
 }
 
-/// What a controller counted.
+/// Counters of a controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControllerCounters {
     /// Questions answered with a mapping.
     pub known: u64,
-    /// Questions about stations that it does not know.
+    /// Questions about unknown stations.
     pub unknown: u64,
-    /// Registrations and renewals that were done.
+    /// Successful registrations and renewals.
     pub registered: u64,
-    /// Stations taken off.
+    /// Stations removed.
     pub unregistered: u64,
     /// Stations that moved to another server.
     pub moved: u64,
-    /// Writes that had to wait because the station moved too often.
+    /// Writes delayed because the station moved too often.
     pub busy: u64,
-    /// Writes refused because somebody else has the station or its address, or a table is full.
+    /// Writes refused because another server has the station, another station has its address, or a table is full.
     pub refused: u64,
-    /// Writes that came again, late, or for an earlier start of the controller.
+    /// Repeated or late writes, or writes to an earlier start of the controller.
     pub stale: u64,
-    /// Datagrams of another size or format.
+    /// Datagrams with a wrong size or format.
     pub malformed: u64,
-    /// Datagrams with a wrong tag, or of a server that speaks for another.
+    /// Datagrams with a wrong tag, or from a server in the name of another.
     pub forged: u64,
-    /// Datagrams from somebody who is no server of the overlay.
+    /// Datagrams from senders outside the overlay.
     pub strangers: u64,
-    /// Changes told, repetitions included.
+    /// Changes sent, repetitions included.
     pub told: u64,
-    /// Changes that a server never confirmed, or that found no room.
+    /// Changes that a server never confirmed, or for which there was no space.
     pub untold: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Server {
     key: Key,
-    /// The highest number of its writes.
+    /// The highest number of the server's writes.
     last_write: u64,
     stations: usize,
 }
@@ -88,11 +90,11 @@ struct Server {
 #[derive(Clone, Debug)]
 struct Entry {
     mapping: Mapping,
-    /// When it came to be where it is; none, if it has not moved yet.
+    /// When the station moved to its location; `None` if it has not moved yet.
     moved_at: Option<Instant>,
-    /// Whether it was claimed modestly.
+    /// Whether the claim was modest.
     modest: bool,
-    /// Servers that asked, and are told of changes.
+    /// Servers that asked about the station and are told of changes.
     asked: BTreeSet<Ipv4Addr>,
 }
 
@@ -114,7 +116,7 @@ pub struct Controller {
     servers: BTreeMap<Ipv4Addr, Server>,
     stations: BTreeMap<StationId, Entry>,
     by_ip: BTreeMap<(u32, Ipv4Addr), StationId>,
-    /// Stations that went away, until they may come again.
+    /// Removed stations, with the time at which they may be registered elsewhere.
     gone: BTreeSet<(Instant, StationId)>,
     changes: BTreeMap<(Ipv4Addr, StationId), Change>,
     deadlines: BTreeSet<(Instant, Ipv4Addr, StationId)>,
@@ -122,7 +124,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller that knows nobody; `epoch` is random and not 0.
+    /// A controller without servers; `epoch` is random and not 0.
     pub fn new(config: ControllerConfig, epoch: u32) -> Controller {
         assert!(epoch != 0, "0 says that a server has not heard of the controller yet");
         Controller {
@@ -140,17 +142,17 @@ impl Controller {
         }
     }
 
-    /// A server of the overlay and its key.
+    /// Adds a server of the overlay with its key.
     pub fn admit(&mut self, server: Ipv4Addr, key: Key) {
         self.servers.insert(server, Server { key, last_write: 0, stations: 0 });
     }
 
-    /// What it counted.
+    /// The counters.
     pub fn counters(&self) -> &ControllerCounters {
         &self.counters
     }
 
-    /// Stations it knows.
+    /// Number of known stations.
     pub fn stations(&self) -> usize {
         self.by_location().sum()
     }
@@ -159,7 +161,7 @@ impl Controller {
         self.servers.values().map(|s| s.stations)
     }
 
-    /// A datagram from `from`; what to send back to it.
+    /// Takes a datagram from `from`; returns the reply to it.
     pub fn handle(&mut self, now: Instant, from: Ipv4Addr, datagram: &[u8]) -> Option<[u8; LEN]> {
         let Some(server) = self.servers.get(&from) else {
             self.counters.strangers += 1;
@@ -237,7 +239,7 @@ impl Controller {
         let lives = known.map_or(Ipv4Addr::UNSPECIFIED, |e| e.mapping.location);
         let is_move = lives != message.server;
         if is_move {
-            // A renewal speaks of what its server was told it has, and takes nothing from who has it now.
+            // A renewal confirms an earlier registration, and takes nothing from the station's current server.
             if message.version != 0 && !lives.is_unspecified() {
                 return Err(Status::Moved);
             }
@@ -273,7 +275,7 @@ impl Controller {
         Ok(())
     }
 
-    /// A station lives nowhere from now on.
+    /// A station has no location from now on.
     fn take_off(&mut self, now: Instant, station: StationId) {
         let moved_at = self.stations.get(&station).and_then(|e| e.moved_at);
         self.change(now, station, Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED, moved_at);
@@ -290,7 +292,7 @@ impl Controller {
         Ok(())
     }
 
-    /// A station lives elsewhere, or has another address: who asked, and where it lived, is told.
+    /// A station has a new location or address: informs the servers that asked about it, and its old server.
     fn change(
         &mut self,
         now: Instant,
@@ -318,7 +320,7 @@ impl Controller {
             }
         }
         let mut hear = old.map(|e| e.asked).unwrap_or_default();
-        // Who is told that a station went away forgets it, and asks again.
+        // A server that is told of a station's removal forgets the station, and asks again when needed.
         let asked = if location.is_unspecified() { BTreeSet::new() } else { hear.clone() };
         self.stations.insert(station, Entry { mapping, moved_at, modest: false, asked });
         hear.insert(lived);
@@ -343,14 +345,14 @@ impl Controller {
 
     fn confirm(&mut self, message: &Repr) {
         let of = (message.server, StationId { vni: message.vni, mac: message.mac });
-        // A late confirmation of an earlier change says nothing of this one.
+        // A late confirmation of an earlier change does not confirm this change.
         if let Some(change) = self.changes.get(&of).copied().filter(|c| c.request == message.request) {
             self.changes.remove(&of);
             self.deadlines.remove(&(change.at, of.0, of.1));
         }
     }
 
-    /// The next change that a server has to be told now.
+    /// The next change to send now, and its receiver.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<(Ipv4Addr, [u8; LEN])> {
         loop {
             let &(at, server, station) = self.deadlines.first().filter(|(at, ..)| *at <= now)?;
@@ -371,18 +373,18 @@ impl Controller {
         }
     }
 
-    /// When [`Controller::poll_transmit`] or [`Controller::handle_timeout`] has something to do.
+    /// When [`Controller::poll_transmit`] or [`Controller::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let gone = self.gone.first().map(|(at, _)| *at);
         let deadline = self.deadlines.first().map(|(at, ..)| *at);
         gone.into_iter().chain(deadline).min()
     }
 
-    /// Forgets stations that went away long enough ago.
+    /// Forgets stations that were removed long enough ago.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(&(at, station)) = self.gone.first().filter(|(at, _)| *at <= now) {
             self.gone.remove(&(at, station));
-            // It may have come again, and gone again.
+            // The station may have returned and left again.
             let last_move = |e: &Entry| e.moved_at.is_some_and(|m| now.since(m) < MOVES_APART);
             if self.stations.get(&station).is_some_and(|e| e.mapping.location.is_unspecified() && !last_move(e)) {
                 self.stations.remove(&station);

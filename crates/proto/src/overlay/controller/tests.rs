@@ -1,4 +1,4 @@
-//! The controller and its servers in one world with a clock and a network that loses, doubles and delays.
+//! The controller and its servers in one world with a clock and a network that loses, duplicates and delays.
 
 use super::*;
 use crate::overlay::cache::{Cache, CacheConfig, Found};
@@ -35,7 +35,7 @@ struct Host {
     lost: Vec<(StationId, Lost)>,
 }
 
-/// A datagram on its way: when it arrives, from whom, to whom (the controller is 0.0.0.0).
+/// A datagram in flight: its arrival time, its sender and its receiver (the controller is 0.0.0.0).
 type Flight = (Instant, u64, Ipv4Addr, Ipv4Addr, [u8; LEN]);
 
 struct World {
@@ -45,10 +45,10 @@ struct World {
     hosts: Vec<Host>,
     flights: BTreeSet<Flight>,
     sent: u64,
-    /// Out of 100.
+    /// Percentage of datagrams lost.
     loss: u64,
     doubled: u64,
-    /// Everything that was ever sent, for replays.
+    /// All datagrams ever sent, for replays.
     log: Vec<Flight>,
 }
 
@@ -179,9 +179,9 @@ fn a_station_is_registered_found_by_either_address_and_missed_when_it_left() {
     assert_eq!(w.lookup(2, Question { vni: 7, by: By::Ip(ip(6)) }), Found::Asked);
     w.run(ms(5));
     assert_eq!(w.host(2).resolved, [(by_mac(5), Some(server(1))), (Question { vni: 7, by: By::Ip(ip(6)) }, None)]);
-    // By its other address, out of the table.
+    // By its other address, from the table.
     assert!(matches!(w.lookup(2, Question { vni: 7, by: By::Ip(ip(5)) }), Found::Known(m) if m.location == server(1)));
-    // In another tenant there is no such station.
+    // Another tenant has no such station.
     assert_eq!(w.lookup(2, Question { vni: 8, ..by_mac(5) }), Found::Asked);
     let now = w.now;
     w.host(1).registrar.remove(now, station(5));
@@ -212,7 +212,7 @@ fn a_lossy_network_delays_and_nothing_else() {
         }
     }
     assert!(right >= 55, "{right} of 60 within 5 transmissions, each lost with 51 %");
-    // They all move, and who asked hears of it.
+    // All stations move, and the servers that asked are informed.
     for n in 0..60 {
         w.add(2 - n % 2, n);
     }
@@ -253,14 +253,14 @@ fn a_dead_controller_leaves_the_cache_in_use_and_one_that_starts_anew_learns_all
     (0..10).for_each(|n| assert_eq!(w.lookup(2, by_mac(n)), Found::Asked));
     w.run(ms(20));
     w.controller = None;
-    // Far beyond the age at which a mapping is asked about again.
+    // Far beyond the time after which a mapping is asked about again.
     for _ in 0..60 {
         w.run(ms(1_000));
         assert!((0..10).all(|n| matches!(w.lookup(2, by_mac(n)), Found::Known(m) if m.location == server(1))));
     }
     assert!(w.host(2).cache.counters().silent > 0);
     w.controller = Some(controller(12, 2));
-    // It does not know them yet; what it says while it learns takes nothing out of use.
+    // The restarted controller does not know the stations yet; while it learns, its answers remove no mapping from use.
     for _ in 0..600 {
         w.run(ms(10));
         assert!((0..10).all(|n| matches!(w.lookup(2, by_mac(n)), Found::Known(_))));
@@ -283,7 +283,7 @@ fn hostile_23_forged_and_replayed_messages_change_nothing() {
     w.add(2, 5);
     w.run(ms(5));
     assert_eq!(w.lives(3, 5), Some(server(2)));
-    // Every datagram there ever was, again, in every order, to everybody.
+    // Every datagram ever sent is replayed in both orders to every receiver.
     let log = w.log.clone();
     let before = w.counters();
     for flight in log.iter().chain(log.iter().rev()) {
@@ -298,7 +298,7 @@ fn hostile_23_forged_and_replayed_messages_change_nothing() {
     let after = w.counters();
     assert_eq!((after.moved, after.unregistered), (before.moved, before.unregistered));
     assert!(after.stale > before.stale && after.forged > before.forged);
-    // A stranger; a server that speaks for another; a claim without the key; another's key.
+    // A stranger; a server in the name of another; a claim without the key; a claim with another server's key.
     let claim = Repr {
         kind: Kind::Register,
         status: Status::Done,
@@ -315,12 +315,12 @@ fn hostile_23_forged_and_replayed_messages_change_nothing() {
     w.deliver(server(3), CONTROLLER, &key(server(3)).seal(&claim));
     w.deliver(server(1), CONTROLLER, &key(server(3)).seal(&claim));
     w.deliver(server(1), CONTROLLER, &claim.emit());
-    // An answer that nobody asked for, and an old change, both with the right key.
+    // An unsolicited answer and an old change, both with the right key.
     let mapping = Repr { kind: Kind::Answer, server: server(3), version: 1 << 40, ..claim };
     w.deliver(CONTROLLER, server(3), &key(server(3)).seal(&mapping));
     let change = Repr { kind: Kind::Changed, server: server(3), version: 1, ..claim };
     w.deliver(CONTROLLER, server(3), &key(server(3)).seal(&change));
-    // A change of another start of the controller is asked about, not believed.
+    // The server does not believe a change from another start of the controller, but asks about it.
     let change = Repr { kind: Kind::Changed, server: server(3), version: 1 << 40, epoch: 10, ..claim };
     w.run(ms(1_000));
     w.deliver(CONTROLLER, server(3), &key(server(3)).seal(&change));
@@ -359,7 +359,7 @@ fn a_renewal_takes_nothing_from_who_has_the_station_now() {
     let mut w = World::new(2);
     w.add(1, 5);
     w.run(ms(5));
-    // Server 1 hears nothing of the move, and renews.
+    // Server 1 misses the news of the move, and renews.
     w.host(1).address = server(99);
     w.add(2, 5);
     w.run(ms(200));
@@ -379,7 +379,7 @@ fn a_modest_claim_takes_nothing_and_gives_way() {
     let mut w = World::new(2);
     w.add(1, 1);
     w.run(ms(50));
-    // A station of that name, and one with that address, show themselves elsewhere: neither has them.
+    // Another server learns the same station, and a station with the same address: both claims fail.
     let learn = |w: &mut World, host: u32, n: u32, address: u32| {
         let now = w.now;
         w.host(host).registrar.learn(now, station(n), ip(address));
@@ -389,13 +389,13 @@ fn a_modest_claim_takes_nothing_and_gives_way() {
     learn(&mut w, 2, 9, 1);
     assert_eq!(w.host(2).lost, [(station(1), Lost::Moved), (station(9), Lost::Conflict)]);
     assert_eq!(home(&w, 1), Some(server(1)));
-    // What nobody has it gets, keeps by renewing it, and by a controller that starts anew.
+    // A modest claim of a free station succeeds. It lasts through renewals and a restart of the controller.
     learn(&mut w, 2, 2, 2);
     assert_eq!(home(&w, 2), Some(server(2)));
     w.controller = Some(controller(12, 2));
     w.run(RENEW + RENEW);
     assert_eq!((home(&w, 2), w.host(2).registrar.station(station(2))), (Some(server(2)), Some(ip(2))));
-    // Said again it is the same; with another address it has that.
+    // A repeated claim changes nothing; a claim with another address changes the address.
     learn(&mut w, 2, 2, 2);
     learn(&mut w, 2, 2, 5);
     assert_eq!(w.host(2).registrar.station(station(2)), Some(ip(5)));
@@ -406,13 +406,13 @@ fn a_modest_claim_takes_nothing_and_gives_way() {
     assert_eq!((home(&w, 3), home(&w, 2)), (Some(server(1)), None));
     w.run(RENEW);
     assert_eq!(w.host(2).lost.last(), Some(&(station(2), Lost::Conflict)));
-    // So does who names the station.
+    // A named station takes precedence over a modest claim, too.
     learn(&mut w, 2, 4, 4);
     let now = w.now;
     w.host(1).registrar.add(now, station(4), ip(4));
     w.run(ms(200));
     assert_eq!(home(&w, 4), Some(server(1)));
-    // And nobody takes from that what it learned to be gone.
+    // A server cannot remove a station from another server by unlearning it.
     w.host(1).registrar.unlearn(now, station(4));
     w.run(ms(200));
     assert_eq!(home(&w, 4), Some(server(1)));
@@ -453,7 +453,7 @@ fn mutated_datagrams_never_panic() {
             let at = rng.below(bytes.len() as u64) as usize;
             bytes[at] = rng.next_u64() as u8;
         }
-        // Half of them with a right tag, as from a server that was taken over.
+        // Half of the datagrams have a valid tag, as from a server under an attacker's control.
         if rng.below(2) == 0
             && let Ok(message) = Repr::parse(&bytes)
         {
@@ -467,6 +467,6 @@ fn mutated_datagrams_never_panic() {
     w.run(ms(100));
     let stations = w.controller.as_ref().unwrap().stations();
     assert!(stations <= 20 + 4096, "{stations}");
-    // Whatever server 1 said, server 2's stations are found where server 2 says, or were claimed by it.
+    // Server 1's messages do not affect server 2's stations, except by claims.
     assert!(w.counters().stale > 0 && w.counters().forged > 0);
 }

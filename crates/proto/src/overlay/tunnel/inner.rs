@@ -1,4 +1,4 @@
-//! What the tunnel reads of a tenant's frame.
+//! The fields of a tenant's frame that the tunnel reads.
 
 use crate::loss::DropReason;
 use crate::rng::hash_words;
@@ -18,7 +18,7 @@ pub(super) struct Untagged<'a> {
 }
 
 impl<'a> Untagged<'a> {
-    /// Looks through one tag. `Err` for what a tenant must not send.
+    /// Removes one tag. `Err` if a tenant must not send the frame.
     pub fn of(frame: &'a [u8]) -> Result<Untagged<'a>, DropReason> {
         let (header, mut packet) = ethernet::Repr::parse(frame).map_err(|_| DropReason::Malformed)?;
         let mut ethertype = header.ethertype;
@@ -27,7 +27,7 @@ impl<'a> Untagged<'a> {
             let (tag, behind) = vlan::Repr::parse(packet).map_err(|_| DropReason::Malformed)?;
             (ethertype, packet) = (tag.ethertype, behind);
         }
-        // A length behind the tag is an LLC frame, which the other end would not take.
+        // A length behind the tag means an LLC frame, which the other end would reject.
         let is_length = ethertype.0 < 0x0600;
         if ethertype == EtherType::VLAN || is_length || header.source.is_group() {
             return Err(DropReason::Malformed);
@@ -49,7 +49,7 @@ impl<'a> Untagged<'a> {
         }
     }
 
-    /// What is behind the IP header and of which protocol, where the packet is not a later fragment.
+    /// The protocol and the payload of an IP packet, unless the packet is a later fragment.
     fn transport(&self) -> Option<(u8, &[u8])> {
         match self.ethertype {
             EtherType::IPV4 => {
@@ -68,7 +68,7 @@ impl<'a> Untagged<'a> {
         self.transport().is_some_and(|(protocol, t)| protocol == Protocol::UDP.0 && t.get(2..4) == Some(&port[..]))
     }
 
-    /// The same for all frames of a flow: "a hash of fields from the inner packet" (RFC 7348, 5).
+    /// A hash that all frames of a flow share: "a hash of fields from the inner packet" (RFC 7348, 5).
     pub fn flow_hash(&self) -> u64 {
         let word = |bytes: &[u8]| bytes.iter().take(8).fold(0, |word, &b| word << 8 | u64::from(b));
         let addresses = match self.ethertype {
@@ -77,7 +77,7 @@ impl<'a> Untagged<'a> {
             _ => None,
         };
         let ip = addresses.unwrap_or_default();
-        // Fragments but the first have no ports: then the first must not be told apart by them either.
+        // Later fragments have no ports, so the ports of a first fragment must not be hashed either.
         let whole = self.ethertype != EtherType::IPV4 || self.packet.get(6..8).is_some_and(|f| f[0] & 0x3F | f[1] == 0);
         let (protocol, ports) = match self.transport().filter(|_| whole) {
             Some((protocol @ (6 | 17), t)) => (protocol, t.get(..4).unwrap_or_default()),

@@ -1,7 +1,7 @@
 //! The VXLAN tunnel between servers (RFC 7348; Crisan 2014, 3.2.3.1).
 //!
 //! A tenant is a broadcast domain on each server and a network identifier (VNI) in the tunnel. A frame travels without its
-//! own 802.1Q tag: the outer one has its priority, the VNI its domain.
+//! own 802.1Q tag: the outer tag carries its priority, the VNI its domain.
 
 mod inner;
 mod stream;
@@ -24,7 +24,7 @@ use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
 use sluicenet_wire::{udp, vlan, vxlan, zbridge};
 
-/// Hops an outer datagram may take.
+/// Hop limit of an outer datagram.
 const TTL: u8 = 64;
 /// The outer source port is of the dynamic range (RFC 7348, 5: 49152 to 65535).
 const FIRST_SOURCE_PORT: u16 = 49_152;
@@ -42,16 +42,16 @@ pub struct TunnelConfig {
     pub mac: MacAddress,
     /// Largest datagram of the underlay.
     pub mtu: u16,
-    /// Bytes of it that are kept for what zBridge puts around a tenant's frame.
+    /// Bytes of the datagram reserved for zBridge's header around a tenant's frame.
     pub reserved: u16,
 }
 
-/// What is wrong with a pair of domain and network.
+/// Reason for refusing a pair of domain and network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotBound {
     /// The domain has more than 12 bits, or the network more than 24.
     TooLarge,
-    /// One of them is bound to another already.
+    /// The domain or the network is bound to another already.
     Taken,
 }
 
@@ -66,33 +66,33 @@ impl fmt::Display for NotBound {
 
 impl core::error::Error for NotBound {}
 
-/// A frame of a tenant that came out of a tunnel.
+/// A tenant's frame from a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inner {
-    /// Where it stands in the outer frame.
+    /// Position of the inner frame in the outer frame.
     pub frame: Range<usize>,
-    /// The server that sent it.
+    /// The sending server.
     pub from: Ipv4Addr,
-    /// Its network.
+    /// The frame's network.
     pub vni: u32,
-    /// The same, as this server's broadcast domain.
+    /// The frame's broadcast domain on this server.
     pub domain: u16,
-    /// Its traffic class.
+    /// The frame's traffic class.
     pub priority: Priority,
 }
 
-/// What came in at an uplink.
+/// The kind of a frame received at an uplink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outer {
     /// A tenant's frame.
     Inner(Inner),
-    /// Nothing of the tunnel: for somebody else, or another protocol of this server.
+    /// No frame of the tunnel: for another receiver, or of another protocol of this server.
     Other,
-    /// To be dropped.
+    /// A frame to drop, with the reason.
     Drop(DropReason),
 }
 
-/// The tunnel machine: it knows networks and servers, not who lives where.
+/// The tunnel's state machine: it knows networks and servers, but not the locations of stations.
 #[derive(Clone, Debug)]
 pub struct Tunnel {
     config: TunnelConfig,
@@ -112,13 +112,13 @@ impl Tunnel {
         self.config.server
     }
 
-    /// Largest datagram of a tenant: that of the underlay less the encapsulation (Crisan 2014, line 1210: 1446 B); an underlay
-    /// that carries no more than the headers carries nothing.
+    /// Largest datagram of a tenant: the underlay's largest datagram less the encapsulation (Crisan 2014, line 1210: 1446
+    /// B). It is 0 if the underlay carries no more than the headers.
     pub fn inner_mtu(&self) -> u16 {
         self.config.mtu.saturating_sub(ENCAPSULATION_BYTES + self.config.reserved)
     }
 
-    /// Makes a broadcast domain of this server one network of the overlay.
+    /// Binds a broadcast domain of this server to a network of the overlay.
     pub fn bind(&mut self, domain: u16, vni: u32) -> Result<(), NotBound> {
         if domain > 0xfff || vni > vxlan::MAX_VNI {
             return Err(NotBound::TooLarge);
@@ -142,22 +142,22 @@ impl Tunnel {
         self.domains.get(&vni).copied()
     }
 
-    /// Another server of the overlay, and the MAC address of the next hop towards it.
+    /// Adds a server of the overlay, with the MAC address of the next hop towards it.
     pub fn admit(&mut self, server: Ipv4Addr, next_hop: MacAddress) {
         self.servers.insert(server, next_hop);
     }
 
-    /// A server is no longer of the overlay.
+    /// Removes a server from the overlay.
     pub fn expel(&mut self, server: Ipv4Addr) {
         self.servers.remove(&server);
     }
 
-    /// Whether a frame may go through a tunnel, wherever to.
+    /// Whether a frame may go through a tunnel, to any server.
     pub fn may_carry(&self, frame: &[u8]) -> bool {
         self.check(frame, 0).is_ok()
     }
 
-    /// A frame that goes on for `rest` bytes.
+    /// Checks a frame that has `rest` more bytes.
     fn check<'a>(&self, frame: &'a [u8], rest: usize) -> Result<Untagged<'a>, DropReason> {
         let inner = Untagged::of(frame)?;
         let around = if inner.ethertype == zbridge::ETHERTYPE { self.config.reserved } else { 0 };
@@ -170,8 +170,8 @@ impl Tunnel {
         Ok(inner)
     }
 
-    /// Puts a tenant's frame into `out`, with all headers of the tunnel in front. It comes in two pieces, of which the first has all its
-    /// headers. `Err` says why it must be dropped.
+    /// Puts a tenant's frame into `out`, behind all headers of the tunnel. The frame comes in two pieces, and the first
+    /// piece has all its headers. `Err` is the reason to drop the frame.
     pub fn encapsulate(
         &self,
         [frame, rest]: [&[u8]; 2],
@@ -198,7 +198,8 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Writes Ethernet, 802.1Q and IPv4 in front of a datagram of `len` bytes for another server; returns what is behind them.
+    /// Writes Ethernet, 802.1Q and IPv4 headers for a datagram of `len` bytes to another server; returns the bytes behind
+    /// them.
     fn outer<'a>(
         &self,
         to: Ipv4Addr,
@@ -231,7 +232,7 @@ impl Tunnel {
         Ok(rest)
     }
 
-    /// Takes a received frame apart. The ECN field of what is inside becomes what RFC 6040 says.
+    /// Decapsulates a received frame. The inner ECN field is set by the rules of RFC 6040.
     pub fn decapsulate(&self, frame: &mut [u8]) -> Outer {
         match self.find_inner(frame) {
             Ok(Some((inner, outer_ecn))) => match settle_ecn(&mut frame[inner.frame.clone()], outer_ecn) {
@@ -243,7 +244,8 @@ impl Tunnel {
         }
     }
 
-    /// A datagram of a protocol for this server, behind its IPv4 header: its class, that header, and where it begins in the frame.
+    /// A datagram of `protocol` for this server: its class, its IPv4 header, its payload, and the position of the payload
+    /// in the frame.
     fn datagram<'a>(&self, frame: &'a [u8], protocol: Protocol) -> Result<Option<Datagram<'a>>, DropReason> {
         let Ok((header, mut rest)) = ethernet::Repr::parse(frame) else { return Ok(None) };
         let (mut ethertype, mut priority) = (header.ethertype, 0);
@@ -254,7 +256,7 @@ impl Tunnel {
         if header.destination != self.config.mac || ethertype != EtherType::IPV4 {
             return Ok(None);
         }
-        // Before the header is believed: is it a datagram for this server at all?
+        // The header is not checked yet: other datagrams are sorted out first.
         let (Some(of), Some(destination)) = (rest.get(9), rest.get(16..20)) else {
             return Err(DropReason::Malformed);
         };
@@ -280,13 +282,13 @@ impl Tunnel {
             return Err(DropReason::UnknownServer);
         }
         let domain = self.domain_of(tunnel.vni, inside)?;
-        // It ends where the datagram does; padding of a short outer frame is not of it.
+        // The inner frame ends with the datagram; the padding of a short outer frame does not belong to it.
         let start = start + udp::HEADER_LEN + vxlan::HEADER_LEN;
         let range = start..start + inside.len();
         Ok(Some((Inner { frame: range, from: ip.source, vni: tunnel.vni, domain, priority }, ip.ecn)))
     }
 
-    /// The domain of a frame that came out of a tunnel, which has to be one that a server sends through it.
+    /// The domain of a decapsulated frame. The frame must be one that a server may send through the tunnel.
     fn domain_of(&self, vni: u32, inside: &[u8]) -> Result<u16, DropReason> {
         let domain = self.domain(vni).ok_or(DropReason::UnknownVni)?;
         // "Decapsulated frames with an inner VLAN tag should be discarded" (RFC 7348, 6.1).
@@ -306,11 +308,11 @@ struct Datagram<'a> {
     priority: Priority,
     ip: ipv4::Repr,
     payload: &'a [u8],
-    /// Where `payload` begins in the frame.
+    /// Position of `payload` in the frame.
     start: usize,
 }
 
-/// Gives the inner packet the ECN field that it leaves the tunnel with.
+/// Sets the ECN field with which the inner packet leaves the tunnel.
 fn settle_ecn(inner: &mut [u8], outer: Ecn) -> Result<(), DropReason> {
     let Ok(untagged) = Untagged::of(inner) else { return Err(DropReason::Malformed) };
     let (ethertype, before) = (untagged.ethertype, untagged.ecn());
@@ -319,7 +321,7 @@ fn settle_ecn(inner: &mut [u8], outer: Ecn) -> Result<(), DropReason> {
         let packet = &mut inner[ethernet::HEADER_LEN..];
         match ethertype {
             EtherType::IPV4 => ipv4::set_ecn(packet, after),
-            // The two bits stand in the middle of the second byte; IPv6 has no checksum (RFC 8200, 3).
+            // The two bits are in the middle of the second byte; IPv6 has no checksum (RFC 8200, 3).
             _ => packet[1] = packet[1] & 0xCF | (after as u8) << 4,
         }
     }

@@ -1,4 +1,4 @@
-//! A tunnel that is a stream (Crisan 2014, 5.2.3): frames as they stand in it, and the TCP segments that carry it.
+//! A tunnel over a stream (Crisan 2014, 5.2.3): the format of its frames, and the TCP segments that carry the stream.
 
 use super::{Datagram, Inner, Tunnel};
 use crate::frame::Priority;
@@ -17,19 +17,19 @@ const OUTER: usize = ethernet::HEADER_LEN + vlan::TAG_LEN + ipv4::HEADER_LEN;
 /// A segment of a stream between servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// The server that sent it.
+    /// The sending server.
     pub from: Ipv4Addr,
-    /// Its header.
+    /// The segment's header.
     pub segment: Segment,
-    /// Where its payload stands in the frame.
+    /// Position of its payload in the frame.
     pub payload: Range<usize>,
-    /// Whether it was marked on its way.
+    /// Whether a switch marked the segment.
     pub ce: bool,
 }
 
 impl Tunnel {
-    /// Puts a tenant's frame, in two pieces as [`Tunnel::encapsulate`] takes it, into `out` as it stands in the stream to a server. `Err`
-    /// says why it must be dropped.
+    /// Writes a tenant's frame, in two pieces as [`Tunnel::encapsulate`] takes it, into `out` in the format of the stream
+    /// to a server. `Err` is the reason to drop the frame.
     pub fn put_in_stream(
         &self,
         [frame, rest]: [&[u8]; 2],
@@ -53,7 +53,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// A frame as it stood in the stream from a server. `Err` says why it must be dropped.
+    /// Takes a frame from the stream of a server. `Err` is the reason to drop the frame.
     pub fn take_from_stream(&self, bytes: &[u8], from: Ipv4Addr) -> Result<Inner, DropReason> {
         let (header, inside) = stream::Repr::parse(bytes).map_err(|_| DropReason::Malformed)?;
         let domain = self.domain_of(header.vni, inside)?;
@@ -61,12 +61,13 @@ impl Tunnel {
         Ok(Inner { frame: stream::HEADER_LEN..bytes.len(), from, vni, domain, priority })
     }
 
-    /// Largest frame in a stream, without what stands in front of it there.
+    /// Largest frame in a stream, without its header there.
     pub fn max_in_stream(&self) -> u32 {
         ethernet::HEADER_LEN as u32 + u32::from(self.inner_mtu())
     }
 
-    /// A segment from `port` to the same one of a server, in a frame; `fill` writes its payload. `Err` when there is no such server.
+    /// A frame with a segment from `port` to the same port of a server; `fill` writes its payload. `Err` if there is no
+    /// such server.
     pub fn segment(
         &self,
         to: Ipv4Addr,
@@ -86,10 +87,10 @@ impl Tunnel {
         Ok(out)
     }
 
-    /// The segment in a received frame, if it is one between `port`s of another server and this one.
+    /// The segment in a received frame, if it goes from `port` of another server to `port` of this server.
     ///
     /// # Errors
-    /// Why it must be dropped.
+    /// The reason to drop the frame.
     pub fn find_segment(&self, frame: &[u8], port: u16) -> Result<Option<Heard>, DropReason> {
         let Some(Datagram { ip, payload: datagram, start, .. }) = self.datagram(frame, Protocol::TCP)? else {
             return Ok(None);
@@ -111,7 +112,7 @@ impl Tunnel {
         Ok(Some(Heard { from: ip.source, segment: repr.segment, payload, ce: ip.ecn == Ecn::Ce }))
     }
 
-    /// Whether that is a server of the overlay.
+    /// Whether the address is that of a server of the overlay.
     pub fn has_server(&self, server: Ipv4Addr) -> bool {
         self.servers.contains_key(&server)
     }

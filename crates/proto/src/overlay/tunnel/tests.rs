@@ -1,4 +1,4 @@
-//! Both ends of a tunnel, and what must not get through it.
+//! Both ends of a tunnel, and the frames that must not pass through it.
 
 use super::*;
 use crate::rng::Rng;
@@ -167,13 +167,13 @@ fn hostile_19_to_22_at_the_exit() {
         Outer::Drop(reason) => reason,
         other => panic!("{other:?}"),
     };
-    // Truncated behind every layer: never anything but dropped or somebody else's.
+    // A frame truncated anywhere is dropped or not the tunnel's.
     for len in 0..good.len() {
         let mut cut = good[..len].to_vec();
         let outer = decapsulated(&mut cut);
         assert!(outer == Outer::Drop(DropReason::Malformed) || outer == Outer::Other && len < 18, "{len}: {outer:?}");
     }
-    // Lengths that lie: of the header, the datagram (too long, too short), UDP.
+    // Wrong lengths: of the header, the datagram (too long, too short), UDP.
     assert_eq!(dropped(with(&good, &[(18, 0x44)])), DropReason::Malformed);
     assert_eq!(dropped(with(&good, &[(20, 0x7F)])), DropReason::Malformed);
     assert_eq!(dropped(with(&good, &[(20, 0), (21, 19)])), DropReason::Malformed);
@@ -188,7 +188,7 @@ fn hostile_19_to_22_at_the_exit() {
     damaged[28] ^= 1;
     assert_eq!(dropped(damaged), DropReason::Malformed);
     assert_eq!(dropped(with(&good, &[(44, 0x12), (45, 0x34)])), DropReason::Malformed);
-    // IP protocol 0, another port, another server: not the tunnel's.
+    // IP protocol 0, another port, another server: no frames of the tunnel.
     for change in [(27, 0), (40, 0), (37, 77), (5, 77), (16, 0x86)] {
         assert_eq!(decapsulated(&mut with(&good, &[change])), Outer::Other, "{change:?}");
     }
@@ -196,7 +196,7 @@ fn hostile_19_to_22_at_the_exit() {
     assert_eq!(dropped(with(&good, &[(46, 0)])), DropReason::Malformed);
     let reserved = [(46, 0xFF), (47, 1), (48, 2), (49, 3), (53, 4)];
     assert!(matches!(decapsulated(&mut with(&good, &reserved)), Outer::Inner(_)));
-    // An unknown network, a server that nobody registered.
+    // An unknown network; an unregistered server.
     assert_eq!(dropped(with(&good, &[(52, 0xEE)])), DropReason::UnknownVni);
     assert_eq!(dropped(with(&good, &[(33, 99)])), DropReason::UnknownServer);
     // Nested, tagged, from a group, to a control address.
@@ -251,7 +251,7 @@ fn a_sender_is_told_what_fits() {
     assert_eq!((ip.source, ip.destination), (Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 1)));
     let (TooBig { mtu }, quoted) = TooBig::parse(payload).unwrap();
     assert_eq!((mtu, quoted), (1446, &sent[14..42]));
-    // Nobody is told about what may be fragmented, about errors, from nowhere, or of another protocol.
+    // No message if fragmentation is allowed, about errors, from invalid addresses, or for other protocols.
     for changes in
         [&[(20, 0)][..], &[(23, 1), (34, 3)], &[(26, 0), (27, 0), (28, 0), (29, 0)], &[(26, 224)], &[(12, 9)]]
     {
@@ -297,7 +297,7 @@ fn a_stream_has_frames_without_their_tags_and_segments_between_servers_alone() {
     a.put_in_stream([&tagged(&plain, 5 << 13 | 77), &[]], VNI, 3, THERE, &mut out).unwrap();
     let inner = b.take_from_stream(&out, HERE).unwrap();
     assert_eq!((&out[inner.frame.clone()], inner.from, inner.domain, inner.priority), (&plain[..], HERE, 9, 3));
-    // What no datagram of the tunnel carries no stream does.
+    // A stream refuses the same frames as a datagram of the tunnel.
     let nested = frame(100, Ecn::NotEct, vxlan::UDP_PORT);
     assert_eq!(a.put_in_stream([&nested, &[]], VNI, 3, THERE, &mut out), Err(DropReason::NestedTunnel));
     assert_eq!(a.put_in_stream([&plain, &[]], VNI, 3, Ipv4Addr::LOCALHOST, &mut out), Err(DropReason::UnknownServer));
@@ -313,7 +313,7 @@ fn a_stream_has_frames_without_their_tags_and_segments_between_servers_alone() {
     assert_eq!((heard.from, heard.segment, heard.ce), (HERE, segment, false));
     assert_eq!(&sent[heard.payload], b"bytes");
     assert_eq!(a.segment(HERE, 50_000, segment, true, 3, fill), Err(DropReason::UnknownServer));
-    // Of another port, for another server, of nobody, damaged.
+    // Another port; another receiver; an unknown sender; a damaged segment.
     assert_eq!(b.find_segment(&sent, 50_001), Ok(None));
     assert_eq!(a.find_segment(&sent, 50_000), Ok(None));
     let stranger = tunnel(THERE, Ipv4Addr::LOCALHOST);
@@ -323,7 +323,7 @@ fn a_stream_has_frames_without_their_tags_and_segments_between_servers_alone() {
         damaged[at] ^= 0x04;
         assert!(matches!(b.find_segment(&damaged, 50_000), Err(DropReason::BadCrc) | Ok(None)), "{at}");
     }
-    // Datagrams are no segments, and segments no datagrams.
+    // A datagram is no segment, and a segment no datagram.
     assert_eq!(b.find_segment(&encapsulated(&plain), 50_000), Ok(None));
     assert_eq!(b.decapsulate(&mut sent.clone()), Outer::Other);
 }

@@ -1,4 +1,4 @@
-//! What a sender is told whose packet is too large.
+//! The message to the sender of a packet that is too large.
 
 use super::TTL;
 use super::inner::Untagged;
@@ -8,9 +8,9 @@ use sluicenet_wire::ethernet::{self, EtherType};
 use sluicenet_wire::icmp::{self, TooBig};
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
 
-/// The answer to a tenant's frame that is too large for the tunnel and may not be fragmented: ICMP "fragmentation needed",
-/// as if from where it was going (RFC 1191, 4). `None` where nobody may be told: it is of another protocol, may be
-/// fragmented, is about an error itself or from an address that nobody has (RFC 1122, 3.2.2).
+/// The answer to a tenant's frame that is too large for the tunnel and must not be fragmented: ICMP "fragmentation needed",
+/// as if from the frame's destination (RFC 1191, 4). `None` if no message may be sent: for another protocol, if
+/// fragmentation is allowed, about an ICMP error, or for an address that is not a host's (RFC 1122, 3.2.2).
 pub fn fragmentation_needed(frame: &[u8], mtu: u16) -> Option<Vec<u8>> {
     let inner = Untagged::of(frame).ok()?;
     if inner.ethertype != EtherType::IPV4 {
@@ -23,7 +23,7 @@ pub fn fragmentation_needed(frame: &[u8], mtu: u16) -> Option<Vec<u8>> {
         return None;
     }
     let header_len = usize::from(inner.packet[0] & 0x0F) * 4;
-    // The header and 64 bits of what is behind it (RFC 792).
+    // The header and 64 bits of its payload (RFC 792).
     let quoted = &inner.packet[..(header_len + 8).min(header_len + payload.len())];
     let at_icmp = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
     let mut answer = alloc::vec![0; at_icmp + icmp::HEADER_LEN];

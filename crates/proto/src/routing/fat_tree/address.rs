@@ -5,8 +5,8 @@ use crate::routing::xgft::SwitchName;
 use core::fmt;
 use core::net::Ipv4Addr;
 
-/// Most ports of a switch. The cores' addresses are 10.k.j.i beside pods 10.0 to 10.(k-1), so k has to be a byte, and even. (The
-/// source's 4.2 million hosts are those of k = 256, whose cores would have no address.)
+/// Most ports of a switch. The cores' addresses are 10.k.j.i beside pods 10.0 to 10.(k-1), so k must be a byte, and even.
+/// (The source's 4.2 million hosts need k = 256, where the cores would have no address.)
 pub const PORTS_MAX: u32 = 254;
 
 /// The first byte of every address.
@@ -15,15 +15,15 @@ const BLOCK: u8 = 10;
 /// The last byte of a pod switch's address.
 const OF_SWITCH: u8 = 1;
 
-/// The last byte of the first host's address in a subnet: 1 is its switch's.
+/// The last byte of the first host's address in a subnet: 1 belongs to the subnet's switch.
 pub(super) const FIRST_ID: u8 = 2;
 
-/// Why there is no fat-tree of switches with so many ports.
+/// Reason why no fat-tree has switches with this number of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FatTreeError {
     /// No ports.
     Zero,
-    /// Half of the ports lead down and half up.
+    /// The number is odd: half of the ports lead down and half up.
     Odd(u32),
     /// More than [`PORTS_MAX`].
     TooLarge(u32),
@@ -58,7 +58,7 @@ pub enum Switch {
         /// From 0, left to right.
         at: u8,
     },
-    /// Core 10.k.(row+1).(column+1), which upward port `row` of upper switch `column` of every pod leads to.
+    /// Core 10.k.(row+1).(column+1), at upward port `row` of upper switch `column` of every pod.
     Core {
         /// From 0, from the top.
         row: u8,
@@ -67,23 +67,23 @@ pub enum Switch {
     },
 }
 
-/// What a port of a switch leads to.
+/// The device at the other end of a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A host.
     Host(HostId),
-    /// A switch, at this port of its.
+    /// A switch, and its port at the other end of the link.
     Switch(Switch, u16),
 }
 
-/// A fat-tree of k-port switches: a number, whatever its size.
+/// A fat-tree of k-port switches, stored as one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FatTree {
     half: u8,
 }
 
 impl FatTree {
-    /// Of switches with `k` ports.
+    /// A fat-tree of switches with `k` ports.
     ///
     /// # Errors
     /// An odd number of ports, none, or more than addresses allow. Nothing is allocated.
@@ -137,7 +137,7 @@ impl FatTree {
     pub fn subnet(self, pod: u8, at: u8) -> u32 {
         pod as u32 * self.half() + at as u32
     }
-    /// Core number `n`, row by row, as figure 3.7 goes through them.
+    /// Core number `n`, counted row by row as in figure 3.7.
     pub fn core(self, n: u32) -> Switch {
         Switch::Core { row: (n / self.half()) as u8, column: (n % self.half()) as u8 }
     }
@@ -153,7 +153,7 @@ impl FatTree {
         edges.chain(upper).chain((0..self.cores()).map(move |n| self.core(n)))
     }
 
-    /// The place of a switch in [`FatTree::switches`].
+    /// The position of a switch in [`FatTree::switches`].
     pub fn index(self, s: Switch) -> u32 {
         match s {
             Switch::Edge { pod, at } => self.subnet(pod, at),
@@ -162,7 +162,7 @@ impl FatTree {
         }
     }
 
-    /// The same switch in the extended generalised fat-tree of `Xgft::fat_tree`.
+    /// The name of the switch in the extended generalised fat-tree of `Xgft::fat_tree`.
     pub fn name(self, s: Switch) -> SwitchName {
         let name = |level, group, position| SwitchName { level, group, position };
         match s {
@@ -214,8 +214,8 @@ impl FatTree {
         (block == BLOCK && in_range).then(|| self.subnet(pod, at) * self.half() + (id - FIRST_ID) as u32)
     }
 
-    /// What port `port` (0 to k-1) of a switch leads to. Consecutive upward ports of an upper switch lead to cores k/2 apart
-    /// (3, with figure 3.1).
+    /// The device at port `port` (0 to k-1) of a switch. Consecutive upward ports of an upper switch lead to cores k/2
+    /// apart (3, with figure 3.1).
     pub fn peer(self, s: Switch, port: u16) -> Peer {
         assert!(u32::from(port) < self.k(), "{s:?} has no port {port}");
         let half = self.half as u16;

@@ -1,7 +1,7 @@
-//! The flow classifier: flows keep their port, and the largest of a loaded one are moved now and then (Al-Fares 2012, 3.1.6, 3.4.2,
-//! figure 3.11).
+//! The flow classifier: flows keep their port, and the largest flows of a loaded port are moved now and then (Al-Fares
+//! 2012, 3.1.6, 3.4.2, figure 3.11).
 //!
-//! All of it is soft state: a switch that loses it, or has no room for a flow, forwards all the same.
+//! All its state is soft: a switch that loses it, or has no room for a flow, still forwards.
 
 use super::ports::UpPorts;
 use crate::rng::mix64;
@@ -15,22 +15,23 @@ pub const PERIOD: Duration = Duration::from_secs(1);
 /// Flows that are moved in a period, at most (figure 3.11, line 18).
 pub const MOVES_MAX: u32 = 3;
 
-/// Periods without a packet after which a flow is forgotten. The source forgets none; one period would forget what pauses briefly
-/// and might reorder it.
+/// Periods without a packet after which a flow is forgotten. The source forgets no flow; after one period, flows that pause
+/// briefly would be forgotten and perhaps reordered.
 pub const AGE_PERIODS: u32 = 10;
 
-/// Flows a switch remembers, at most: 64 bytes each. Others share the ports by a hash, without being counted or moved.
+/// Most flows that a switch remembers, at 64 bytes each. Other flows share the ports by a hash, and are neither counted nor
+/// moved.
 pub const FLOWS_MAX: usize = 1 << 16;
 
-/// A flow: a hash of whatever fields tell flows apart; the source takes both addresses.
+/// A flow: a hash of the fields that tell flows apart; the source takes both addresses.
 pub type FlowKey = u64;
 
 #[derive(Clone, Copy, Debug)]
 struct Flow {
     port: u16,
-    /// Sent in the period that ended last.
+    /// Bytes in the last period.
     last_bytes: u64,
-    /// Sent in the one that runs.
+    /// Bytes in the current period.
     now_bytes: u64,
     silent_periods: u32,
 }
@@ -41,21 +42,21 @@ struct Port {
     flows: u32,
 }
 
-/// What a classifier has done.
+/// Counters of a classifier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Flows moved from the most to the least loaded port.
     pub moved: u64,
-    /// Flows moved since their port was not to be used any more.
+    /// Flows moved because their port became unusable.
     pub evaded: u64,
     /// Flows forgotten after silence.
     pub aged: u64,
-    /// Packets of flows there was no room for.
+    /// Packets of flows for which there was no room.
     pub unclassified: u64,
 }
 
-/// The classifier of one switch. Which of its upward ports can be used is said with every packet: a link that is down costs
-/// infinity (3.1.8).
+/// The classifier of one switch. Each packet comes with the set of usable upward ports: a link that is down costs infinity
+/// (3.1.8).
 #[derive(Clone, Debug)]
 pub struct FlowClassifier {
     ports: Vec<Port>,
@@ -63,15 +64,16 @@ pub struct FlowClassifier {
     flows_max: usize,
     period: Duration,
     next: Instant,
-    /// With a flow's hash it draws among ports that are equal, at each switch anew.
+    /// Salt of the switch. Together with a flow's hash it decides among equal ports, so that each switch decides
+    /// independently.
     own: u64,
-    /// What this classifier has done.
+    /// The counters.
     pub counters: Counters,
 }
 
 impl FlowClassifier {
-    /// With `ports` upward ports, for at most `flows_max` flows; periods begin at `now`. `own` sets what it draws among
-    /// equals apart from what other switches do.
+    /// A classifier of `ports` upward ports and at most `flows_max` flows; periods begin at `now`. `own` makes its choice
+    /// among equal ports independent of other switches.
     pub fn new(now: Instant, ports: u16, period: Duration, flows_max: usize, own: u64) -> FlowClassifier {
         assert!(ports > 0 && period > Duration::ZERO);
         FlowClassifier {
@@ -85,7 +87,8 @@ impl FlowClassifier {
         }
     }
 
-    /// IncomingPacket: the upward port for a packet of `len_bytes`, out of those that can be used; none if there are none.
+    /// IncomingPacket: the upward port for a packet of `len_bytes`, chosen among the usable ports; `None` if there are
+    /// none.
     pub fn handle_packet(&mut self, flow: FlowKey, len_bytes: u32, usable: UpPorts) -> Option<u16> {
         let usable = usable.and(UpPorts::first(self.ports.len() as u32));
         let bytes = u64::from(len_bytes);
@@ -112,12 +115,13 @@ impl FlowClassifier {
         Some(port)
     }
 
-    /// RearrangeFlows: at the end of a period at most three flows change to the least loaded port, if `usable` has it for them.
+    /// RearrangeFlows: at the end of a period at most three flows move to the least loaded port, if it is `usable` for
+    /// them.
     pub fn handle_timeout(&mut self, now: Instant, usable: impl Fn(FlowKey) -> UpPorts) {
         if now < self.next {
             return;
         }
-        // Periods nobody asked for are one long one.
+        // Periods without a call count as one long period.
         let missed = now.0.saturating_sub(self.next.0) / self.period.0;
         self.next += Duration(self.period.0 * (missed + 1));
         self.end_period();
@@ -128,7 +132,7 @@ impl FlowClassifier {
         }
     }
 
-    /// When flows are looked at again.
+    /// When the next period ends.
     pub fn poll_timeout(&self) -> Instant {
         self.next
     }
@@ -138,12 +142,12 @@ impl FlowClassifier {
         self.flows.get(&flow).map(|f| f.port)
     }
 
-    /// How many flows are remembered.
+    /// Number of remembered flows.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }
 
-    /// Bytes of this period and the last by port.
+    /// Bytes of the current and the last period, by port.
     pub fn loads_bytes(&self) -> impl Iterator<Item = u64> + '_ {
         self.ports.iter().map(|p| p.bytes)
     }
@@ -163,7 +167,7 @@ impl FlowClassifier {
         }
     }
 
-    /// The least loaded port: by bytes, then by flows, then as is drawn for the flow.
+    /// The least loaded port: by bytes, then by number of flows, then by a hash of the flow.
     fn least_loaded(&self, flow: FlowKey, usable: UpPorts) -> Option<u16> {
         let load = |p: u16| (self.ports[p as usize].bytes, self.ports[p as usize].flows);
         let least = usable.iter().map(load).min()?;
@@ -176,19 +180,20 @@ impl FlowClassifier {
         let Some(f) = self.flows.get_mut(&flow) else { return };
         let bytes = f.last_bytes + f.now_bytes;
         let from = core::mem::replace(&mut f.port, to) as usize;
-        // What was counted before the period's end and what is counted now are the same bytes: never below zero.
+        // The bytes counted before the period's end are the bytes counted here, so the result is never negative.
         self.ports[from].bytes -= bytes;
         self.ports[from].flows -= 1;
         self.ports[to as usize].bytes += bytes;
         self.ports[to as usize].flows += 1;
     }
 
-    /// Figure 3.11, lines 19 to 23: the largest flow of the most loaded port that is smaller than the difference to the least
-    /// loaded one, and that.
+    /// Figure 3.11, lines 19 to 23: the largest flow of the most loaded port that is smaller than the difference to the
+    /// least loaded port; and the least loaded port.
     fn worth_moving(&self, usable: &impl Fn(FlowKey) -> UpPorts) -> Option<(FlowKey, u16)> {
         let loads = || self.ports.iter().enumerate().map(|(i, p)| (p.bytes, i as u16));
         let (most, from) = loads().max_by_key(|&(bytes, i)| (bytes, core::cmp::Reverse(i)))?;
-        // Ports that no flow of the loaded one can use (down, for all of them) are nobody's least loaded port.
+        // A port that no flow of the most loaded port can use (because it is down, for example) does not count as the least
+        // loaded.
         let flows = || self.flows.iter().filter(|(_, f)| f.port == from && f.last_bytes > 0);
         let anybodys = flows().fold(UpPorts::NONE, |all, (&key, _)| all.or(usable(key)));
         let (least, to) = loads().filter(|&(_, i)| anybodys.contains(i)).min()?;
@@ -200,7 +205,7 @@ impl FlowClassifier {
     }
 }
 
-/// One of the ports by a hash.
+/// A port chosen by a hash.
 fn nth(ports: UpPorts, hash: u64) -> Option<u16> {
     let n = ((u128::from(hash) * u128::from(ports.count())) >> 64) as usize;
     ports.iter().nth(n)
@@ -235,7 +240,7 @@ mod tests {
         }
     }
 
-    /// Al-Fares 2012, table 3.1: who comes first to one switch may not say which way it goes from the next.
+    /// Al-Fares 2012, table 3.1: the order of flows at one switch must not determine their ports at the next switch.
     #[test]
     fn among_equal_ports_each_flow_draws_at_each_switch() {
         let both = UpPorts::first(2);
@@ -250,7 +255,7 @@ mod tests {
     #[test]
     fn rearrange_flows_of_figure_3_11() {
         let mut c = classifier(2);
-        // One packet each, by turns; then those of port 0 grow.
+        // One packet of each flow in turn; then the flows of port 0 grow.
         for flow in 1..=6 {
             c.handle_packet(flow, 100, UpPorts::first(2));
         }
@@ -260,13 +265,14 @@ mod tests {
         for (flow, bytes) in [(a, 900), (b, 400), (d, 300)] {
             c.handle_packet(flow, bytes, UpPorts::first(2));
         }
-        // Port 0: 1000 + 500 + 400; port 1: 300; D = 1600. The largest smaller one is the first: 900 against 1300, D = 400,
-        // and of port 1 none of the 100s and 1000 is ... the largest below 400 is 100: 1000 against 1200. Then D = 200: 100 more.
+        // Port 0: 1000 + 500 + 400; port 1: 300; D = 1600. The largest flow below D moves, the one of 1000: 900 against
+        // 1300, D = 400. On port 1 the largest flow below 400 has 100: 1000 against 1200, D = 200. Another 100 moves: 1100
+        // each.
         c.handle_timeout(at(1), ALL);
         assert_eq!((c.port_of(a), c.counters.moved), (Some(1), 3));
         assert_eq!(c.loads_bytes().collect::<Vec<_>>(), [1_100, 1_100]);
         assert_eq!(c.poll_timeout(), at(2));
-        // Nothing to mend: nothing moves.
+        // The loads are balanced: no flow moves.
         for (flow, bytes) in [(a, 1_000), (b, 500), (d, 400)].into_iter().chain(others.into_iter().map(|f| (f, 100))) {
             c.handle_packet(flow, bytes, UpPorts::first(2));
         }
@@ -303,7 +309,7 @@ mod tests {
         assert!((0..9).all(|f| c.port_of(f) != Some(1)), "nor are flows moved to it");
         assert!(c.counters.moved > 0);
         assert_eq!(c.handle_packet(0, 1_000, UpPorts::NONE), None);
-        // A port number beyond its own is no port.
+        // A port number beyond the switch's ports is ignored.
         let mut beyond = UpPorts::NONE;
         beyond.insert(9);
         assert_eq!(c.handle_packet(0, 1_000, beyond), None);

@@ -1,17 +1,17 @@
-//! The k-ary fat-tree of commodity switches (Al-Fares 2012, chapter 3): its addresses, its tables, and the ways of choosing among
-//! its paths that need more than a switch's own arithmetic.
+//! The k-ary fat-tree of commodity switches (Al-Fares 2012, chapter 3): its addresses, its tables, and the methods for
+//! choosing among its paths that need more than a switch's own arithmetic.
 //!
-//! | file | has |
+//! | file | content |
 //! |---|---|
-//! | `address` | switches and hosts by name, number and IP address (3.1.2), and who is linked to whom |
+//! | `address` | switches and hosts by name, number and IP address (3.1.2), and their links |
 //! | `table` | two-level tables, in two steps and in TCAM order (3.1.3 to 3.1.5) |
 //! | `classifier` | the flow classifier (3.1.6, figure 3.11) |
 //! | `scheduler` | the central flow scheduler (3.1.7, 3.4.3) |
-//! | `reporter` | which flows are large, and their paths in the words of Hedera's scheduler |
+//! | `reporter` | large flows, and their paths in the types of Hedera's scheduler |
 //! | `tags` | the broadcast of failures (3.1.8) |
 //! | `ports` | a set of upward ports |
 //!
-//! What forwards frames in a simulation is [`super::tree`], which does by arithmetic what the tables say.
+//! In a simulation [`super::tree`] forwards the frames: its arithmetic gives the same ports as the tables.
 
 mod address;
 pub mod classifier;

@@ -1,15 +1,15 @@
-//! A set of upward ports of a switch, counted from the first of them.
+//! A set of upward ports of a switch, counted from the first upward port.
 
 use super::PORTS_MAX;
 
-/// Some of at most 127 upward ports.
+/// A set of at most 127 upward ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpPorts(u128);
 
 const _: () = assert!(PORTS_MAX / 2 < u128::BITS);
 
 impl UpPorts {
-    /// None.
+    /// The empty set.
     pub const NONE: UpPorts = UpPorts(0);
 
     /// Ports 0 to `count`-1.
@@ -18,47 +18,47 @@ impl UpPorts {
         UpPorts((1 << count) - 1)
     }
 
-    /// Whether `port` is one of them.
+    /// Whether `port` is in the set.
     pub fn contains(self, port: u16) -> bool {
         u32::from(port) < u128::BITS && self.0 >> port & 1 != 0
     }
 
-    /// With `port`.
+    /// Adds `port`.
     pub fn insert(&mut self, port: u16) {
         self.0 |= 1 << port;
     }
 
-    /// Without `port`.
+    /// Removes `port`.
     pub fn remove(&mut self, port: u16) {
         self.0 &= !(1 << port);
     }
 
-    /// Those that are not in `other`.
+    /// The ports that are not in `other`.
     pub fn without(self, other: UpPorts) -> UpPorts {
         UpPorts(self.0 & !other.0)
     }
 
-    /// Those in both.
+    /// The ports in both sets.
     pub fn and(self, other: UpPorts) -> UpPorts {
         UpPorts(self.0 & other.0)
     }
 
-    /// Those in either.
+    /// The ports in either set.
     pub fn or(self, other: UpPorts) -> UpPorts {
         UpPorts(self.0 | other.0)
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many.
+    /// Number of ports in the set.
     pub fn count(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Lowest first.
+    /// The ports in the set, lowest first.
     pub fn iter(self) -> impl Iterator<Item = u16> {
         let mut left = self.0;
         core::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! Large flows are reported to the central flow scheduler and sent by the paths it finds (Al-Fares 2012, 3.1.7, 3.4.3: FlowReporter and
-//! FlowScheduler), in the words of Hedera's scheduler: whoever drives the one can drive the other.
+//! Large flows are reported to the central flow scheduler and sent over the paths it finds (Al-Fares 2012, 3.1.7, 3.4.3:
+//! FlowReporter and FlowScheduler). The interface is that of Hedera's scheduler, so that the same driver serves both.
 
 use super::address::FatTree;
 use super::scheduler::{FlowId as Request, FlowScheduler, Link, Path, Placement as Found};
@@ -10,7 +10,7 @@ use crate::time::{Duration, Instant};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// The flows that are large, and the scheduler that finds paths for them.
+/// The large flows, and the scheduler that finds their paths.
 #[derive(Clone, Debug)]
 pub struct LargeFlows {
     tree: Tree,
@@ -19,15 +19,15 @@ pub struct LargeFlows {
     scheduler: FlowScheduler,
     /// Flows with a path.
     placed: BTreeMap<Request, (FlowId, Path)>,
-    /// Placements that were not fetched.
+    /// Placements that were not fetched yet.
     changed: BTreeMap<FlowId, Placement>,
     /// Requests that found no path.
     pub contended: u64,
 }
 
 impl LargeFlows {
-    /// A flow that has sent `large_bytes` is large; at most so many are remembered, and forgotten when nobody mentions them for
-    /// `silence`.
+    /// A flow is large once it has sent `large_bytes`. The number of remembered flows is limited, and flows without a
+    /// report for `silence` are forgotten.
     pub fn new(now: Instant, fat_tree: FatTree, tree: Tree, large_bytes: u64, silence: Duration) -> LargeFlows {
         assert_eq!(fat_tree.hosts(), tree.hosts());
         LargeFlows {
@@ -41,10 +41,10 @@ impl LargeFlows {
         }
     }
 
-    /// Takes what an edge switch says of a flow.
+    /// Takes an edge switch's sample of a flow.
     ///
     /// # Errors
-    /// Hosts there are not, and more flows than are remembered.
+    /// Unknown hosts, a flow from a host to itself, or more flows than the limit.
     pub fn receive(&mut self, now: Instant, sample: &Sample) -> Result<(), Refused> {
         let hosts = self.tree.hosts();
         if sample.src >= hosts || sample.dst >= hosts || sample.src == sample.dst {
@@ -68,17 +68,17 @@ impl LargeFlows {
         Ok(())
     }
 
-    /// A flow has ended: its links are free, and its entries are to be deleted.
+    /// A flow has ended: releases its links and deletes its entries.
     pub fn handle_ended(&mut self, sample: &Sample) {
         let request = request(sample);
         self.scheduler.handle_end(request);
         self.forget(request);
     }
 
-    /// A link of the tree went down or came up: who went over it has no path until the next notification.
+    /// A link of the tree went down or came up. Flows on a failed link have no path until their next notification.
     ///
     /// # Errors
-    /// A link there is not.
+    /// An unknown link.
     pub fn handle_link(&mut self, link: tree::Link, up: bool) -> Result<(), Refused> {
         if !self.tree.has_link(link) {
             return Err(Refused::Unknown);
@@ -94,7 +94,7 @@ impl LargeFlows {
         Ok(())
     }
 
-    /// Flows nobody mentioned for long give their links back.
+    /// Releases the links of flows without a recent report.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.scheduler.handle_timeout(now);
         let silent: Vec<Request> =
@@ -102,12 +102,12 @@ impl LargeFlows {
         silent.into_iter().for_each(|request| self.forget(request));
     }
 
-    /// When silent flows are looked for.
+    /// When silent flows are searched for next.
     pub fn poll_timeout(&self) -> Instant {
         self.scheduler.poll_timeout()
     }
 
-    /// The next placement that differs from what was fetched before.
+    /// The next changed placement.
     pub fn poll_placement(&mut self) -> Option<Placement> {
         self.changed.pop_first().map(|(_, placement)| placement)
     }
@@ -184,7 +184,7 @@ mod tests {
         }
         let paths: Vec<_> = core::iter::from_fn(|| f.poll_placement()).map(|p| p.path.unwrap()).collect();
         assert_eq!(paths, [tree::Path::Core(0), tree::Path::Core(1), tree::Path::Core(2), tree::Path::Core(3)]);
-        // A host's own flow beside it finds none: its edge switch has no uplink left.
+        // The host's other flow finds no path: its edge switch has no free uplink.
         f.receive(at(2), &of(5, 0, 8, LARGE)).unwrap();
         assert_eq!((f.poll_placement(), f.contended), (None, 1));
         f.handle_ended(&of(2, 1, 5, LARGE));

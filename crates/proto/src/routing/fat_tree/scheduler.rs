@@ -1,8 +1,8 @@
 //! The central flow scheduler: large flows get paths of their own, first fit (Al-Fares 2012, 3.1.7, 3.4.3).
 //!
-//! A link between switches is a bit for each direction, and a search takes words of them: the free uplinks of the sender's edge
-//! switch and the free downlinks of the receiver's name the upper switches that will do; then, below each, the free uplinks of the
-//! sender's upper switch and the free downlinks into the receiver's name its cores.
+//! A link between switches is a bit for each direction, and a search works on words of bits. The free uplinks of the
+//! sender's edge switch and the free downlinks to the receiver's edge switch give the possible upper switches. For each of
+//! these, the free uplinks of the sender's upper switch and the free downlinks to the receiver's give the possible cores.
 
 use super::address::{FatTree, Switch};
 use crate::frame::HostId;
@@ -10,18 +10,18 @@ use crate::time::{Duration, Instant};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// A large flow; `id` tells those between two hosts apart.
+/// A large flow; `id` distinguishes the flows between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowId {
-    /// Where it comes from.
+    /// The sender.
     pub source: HostId,
-    /// Where it goes.
+    /// The receiver.
     pub destination: HostId,
-    /// Which of several, such as a hash of both ports.
+    /// Number among the flows between the hosts, such as a hash of both ports.
     pub id: u32,
 }
 
-/// A path, as its ends' pods have to know it: upward ports are counted from 0, after those that lead down.
+/// A path in the form that the pods of its ends need: upward ports are counted from 0, after the downward ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
     /// Both hosts are at one edge switch.
@@ -37,18 +37,18 @@ pub enum Path {
     },
 }
 
-/// What became of a request.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The links of this path are the flow's.
+    /// The links of this path are reserved for the flow.
     Placed(Path),
-    /// The flow had it already.
+    /// The flow had this path already.
     Kept(Path),
     /// No path is free: the flow stays where it is, and the next notification asks again.
     Contended,
 }
 
-/// A host that is none.
+/// A host number beyond the network's hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownHost(pub HostId);
 
@@ -61,14 +61,13 @@ pub struct Link {
     pub up: u8,
 }
 
-/// Time without a notification after which a flow's links are free again. The edge switches notify "periodically", the source says
-/// not how often, nor after how long flows are collected: Hedera's (4.3) edge switches are asked every 5 s, and twice that has to
-/// fail.
+/// Time without a notification after which a flow's links are released. The edge switches notify "periodically"; the source
+/// gives neither the period nor a timeout. Hedera (4.3) polls edge switches every 5 s, so two polls have to fail.
 pub const SILENCE: Duration = Duration::from_secs(10);
 
 type Word = u32;
 
-/// A bit a link and direction, a row of whole words a switch and direction.
+/// One bit per link and direction, in rows of whole words per switch and direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Bits {
     words: Vec<Word>,
@@ -105,7 +104,7 @@ impl Bits {
     }
 }
 
-/// The bits two rows have in common, lowest first.
+/// The bits that two rows have in common, lowest first.
 fn common<'a>(a: &'a [Word], b: &'a [Word]) -> impl Iterator<Item = u8> + 'a {
     a.iter().zip(b).enumerate().flat_map(|(i, (a, b))| {
         let mut left = a & b;
@@ -117,7 +116,7 @@ fn common<'a>(a: &'a [Word], b: &'a [Word]) -> impl Iterator<Item = u8> + 'a {
     })
 }
 
-/// The state of one direction of all links: by edge switch and its upward port, and by upper switch and its.
+/// The state of one direction of all links: by edge switch and its upward port, and by upper switch and its upward port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Direction {
     edge: Bits,
@@ -144,20 +143,20 @@ struct Placed {
 #[derive(Clone, Debug)]
 pub struct FlowScheduler {
     tree: FatTree,
-    /// Links that are up and nobody's, away from the hosts.
+    /// Free links that are up, in the direction away from the hosts.
     up: Direction,
-    /// The same, towards the hosts.
+    /// Free links that are up, in the direction towards the hosts.
     down: Direction,
-    /// Links that are down, which take both directions with them.
+    /// Links that are down, in both directions.
     failed: Direction,
-    /// No more than there are links: each holds one at least.
+    /// Flows with a path; never more than there are links, because each flow holds at least one.
     flows: BTreeMap<FlowId, Placed>,
     silence: Duration,
     next: Instant,
 }
 
 impl FlowScheduler {
-    /// For a network whose links are up; flows that nobody mentions for `silence` give their links back.
+    /// A scheduler for a network without failed links; flows without a notification for `silence` release their links.
     pub fn new(now: Instant, tree: FatTree, silence: Duration) -> FlowScheduler {
         assert!(silence > Duration::ZERO);
         let direction = |set| Direction::new(tree, set);
@@ -175,7 +174,7 @@ impl FlowScheduler {
     /// An edge switch's notification of an active large flow, which is a request for a path.
     ///
     /// # Errors
-    /// Hosts that the network has not.
+    /// An unknown host.
     pub fn handle_request(&mut self, now: Instant, flow: FlowId) -> Result<Placement, UnknownHost> {
         for host in [flow.source, flow.destination] {
             if host >= self.tree.hosts() {
@@ -194,14 +193,15 @@ impl FlowScheduler {
         Ok(Placement::Placed(path))
     }
 
-    /// A flow that has ended gives its links back.
+    /// A flow has ended: releases its links.
     pub fn handle_end(&mut self, flow: FlowId) {
         if let Some(placed) = self.flows.remove(&flow) {
             self.mark(flow, placed.path, true);
         }
     }
 
-    /// A link that is down is nobody's (3.1.8): the flows that had it, whose paths are gone, for whoever has to tell their switches.
+    /// A link went down: no flow can use it (3.1.8). Returns the flows that lost their paths, so that the caller can tell
+    /// their switches.
     pub fn handle_link_down(&mut self, link: Link) -> Vec<FlowId> {
         let Some(row) = self.row(link) else { return Vec::new() };
         let tree = self.tree;
@@ -215,7 +215,7 @@ impl FlowScheduler {
         displaced
     }
 
-    /// A link that is up again is free.
+    /// A link is up again: it is free.
     pub fn handle_link_up(&mut self, link: Link) {
         let Some(row) = self.row(link) else { return };
         if !bits(&mut self.failed, link).get(row, link.up) {
@@ -226,7 +226,7 @@ impl FlowScheduler {
         bits(&mut self.down, link).set(row, link.up, true);
     }
 
-    /// Flows nobody mentioned for too long give their links back.
+    /// Releases the links of flows without a recent notification.
     pub fn handle_timeout(&mut self, now: Instant) {
         if now < self.next {
             return;
@@ -234,11 +234,11 @@ impl FlowScheduler {
         let old: Vec<FlowId> =
             self.flows.iter().filter(|(_, p)| p.updated + self.silence <= now).map(|(&flow, _)| flow).collect();
         old.into_iter().for_each(|flow| self.handle_end(flow));
-        // As late as half of the silence late, so that all flows are looked at twice in that time, not at each one's end.
+        // At most half of the silence late: all flows are checked twice in that time, instead of each flow at its own end.
         self.next = now + Duration((self.silence.0 / 2).max(1));
     }
 
-    /// When old flows are looked for.
+    /// When silent flows are searched for next.
     pub fn poll_timeout(&self) -> Instant {
         self.next
     }
@@ -289,7 +289,7 @@ impl FlowScheduler {
         }
     }
 
-    /// The row of a link's lower switch; nothing if the network has no such link.
+    /// The row of a link's lower switch; `None` if the network has no such link.
     fn row(&self, link: Link) -> Option<u32> {
         let (Switch::Edge { pod, at } | Switch::Aggregation { pod, at }) = link.lower else { return None };
         let inside = u32::from(pod) < self.tree.k() && u32::from(at.max(link.up)) < self.tree.half();
@@ -297,7 +297,7 @@ impl FlowScheduler {
     }
 }
 
-/// Where a direction has a link's bit.
+/// The bits that hold a link's state in one direction.
 fn bits(direction: &mut Direction, link: Link) -> &mut Bits {
     match link.lower {
         Switch::Edge { .. } => &mut direction.edge,
@@ -346,11 +346,11 @@ mod tests {
         let mut s = scheduler(4);
         let core = |aggregation, core| Ok(Placement::Placed(Path::Core { aggregation, core }));
         assert_eq!(s.handle_request(at(0), flow(0, 4)), core(0, 0));
-        // The same edge switch: its uplink 0 is taken.
+        // The same edge switch: its uplink 0 is used.
         assert_eq!(s.handle_request(at(0), flow(1, 8)), core(1, 0));
-        // Another edge switch of pod 0: its upper switch 0 has uplink 1 left.
+        // Another edge switch of pod 0: its upper switch 0 has uplink 1 free.
         assert_eq!(s.handle_request(at(0), flow(2, 12)), core(0, 1));
-        // Both uplinks of its edge switch are taken.
+        // Both uplinks of host 0's edge switch are used.
         assert_eq!(s.handle_request(at(0), flow(0, 14)), Ok(Placement::Contended));
         // The other direction of the first flow's links is free.
         assert_eq!(s.handle_request(at(0), flow(4, 0)), core(0, 0));
@@ -393,7 +393,7 @@ mod tests {
         s.handle_link_down(into);
         let path = Path::Core { aggregation: 1, core: 1 };
         assert_eq!(s.handle_request(at(0), flow(0, 4)), Ok(Placement::Placed(path)));
-        // To the edge switch below, also from its own pod.
+        // To the edge switch below the failed link, also from its own pod.
         assert_eq!(s.handle_request(at(0), flow(2, 0)), Ok(Placement::Placed(Path::Aggregation(1))));
         s.handle_end(flow(0, 4));
         s.handle_end(flow(2, 0));
@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(s.up, fresh.up);
     }
 
-    /// The search of 3.4.3 without words of bits: each path in turn, link by link.
+    /// The search of 3.4.3 without words of bits: it tries each path in turn, link by link.
     fn linear(s: &FlowScheduler, f: FlowId) -> Option<Path> {
         let half = s.tree.half() as u8;
         let (a, b) = (s.tree.subnet_of(f.source), s.tree.subnet_of(f.destination));

@@ -1,52 +1,52 @@
-//! Two-level routing tables: prefixes, one of which has suffixes behind it (Al-Fares 2012, 3.1.3 to 3.1.5).
+//! Two-level routing tables: prefixes, and suffixes behind one of the prefixes (Al-Fares 2012, 3.1.3 to 3.1.5).
 
 use super::address::{FIRST_ID, FatTree, Switch};
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
-/// What stands behind a prefix.
+/// The result of a matching prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It is terminating.
+    /// A terminating prefix: frames leave by this port.
     Port(u16),
     /// The suffixes decide.
     Suffixes,
 }
 
-/// A left-handed entry: the first `length` bits count.
+/// A left-handed entry: only the first `length` bits count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     /// The bits, with zeros behind them.
     pub address: Ipv4Addr,
-    /// How many count, 0 to 32.
+    /// Number of bits that count, 0 to 32.
     pub length: u8,
-    /// What follows.
+    /// The result of a match.
     pub next: Next,
 }
 
-/// A right-handed entry: the last `length` bits count.
+/// A right-handed entry: only the last `length` bits count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suffix {
     /// The bits, with zeros before them.
     pub address: Ipv4Addr,
-    /// How many count, 0 to 32.
+    /// Number of bits that count, 0 to 32.
     pub length: u8,
-    /// Where to.
+    /// The output port.
     pub port: u16,
 }
 
-/// A word of a TCAM: what matches has the bits of `value` where `mask` has ones.
+/// A word of a TCAM: it matches addresses that equal `value` in the bits of `mask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcamEntry {
     /// The bits.
     pub value: u32,
-    /// Those that count.
+    /// The bits that count.
     pub mask: u32,
-    /// Where to.
+    /// The output port.
     pub port: u16,
 }
 
-/// The table of one switch. The suffixes stand behind the default prefix, as in all tables of figures 3.5 to 3.7.
+/// The table of one switch. The suffixes are behind the default prefix, as in all tables of figures 3.5 to 3.7.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TwoLevelTable {
     prefixes: Vec<Prefix>,
@@ -74,8 +74,8 @@ impl Suffix {
 }
 
 impl TwoLevelTable {
-    /// The table that figures 3.5, 3.6 and 3.7 generate for a switch. What is for an edge switch's own subnet is switched and
-    /// not in it ([`FatTree::forward`]).
+    /// The table that figures 3.5, 3.6 and 3.7 generate for a switch. Frames for an edge switch's own subnet are switched
+    /// without the table ([`FatTree::forward`]).
     pub fn generate(tree: FatTree, switch: Switch) -> TwoLevelTable {
         let (k, half) = (tree.k() as u8, tree.half() as u8);
         let mut table = TwoLevelTable::default();
@@ -92,7 +92,8 @@ impl TwoLevelTable {
             }
             Switch::Edge { at, .. } => at,
         };
-        // Figure 3.5, lines 6 to 9, and figure 3.6: the shift by z keeps what different switches send to one host ID apart.
+        // Figure 3.5, lines 6 to 9, and figure 3.6: the shift by z makes different switches use different ports for one
+        // host ID.
         for i in FIRST_ID..=half + 1 {
             let port = (u16::from(i) - 2 + u16::from(z)) % u16::from(half) + u16::from(half);
             table.add_suffix(Ipv4Addr::new(0, 0, 0, i), 8, port);
@@ -107,7 +108,7 @@ impl TwoLevelTable {
         self.prefixes.push(Prefix { address, length, next: Next::Port(port) });
     }
 
-    /// Adds a suffix behind the default prefix, and that with the first.
+    /// Adds a suffix behind the default prefix; the first suffix also adds the default prefix.
     pub fn add_suffix(&mut self, address: Ipv4Addr, length: u8, port: u16) {
         assert!(length <= 32);
         if self.suffixes.is_empty() {
@@ -117,17 +118,18 @@ impl TwoLevelTable {
         self.suffixes.push(Suffix { address, length, port });
     }
 
-    /// The prefixes, as they were added.
+    /// The prefixes, in the order of insertion.
     pub fn prefixes(&self) -> &[Prefix] {
         &self.prefixes
     }
 
-    /// The suffixes, as they were added.
+    /// The suffixes, in the order of insertion.
     pub fn suffixes(&self) -> &[Suffix] {
         &self.suffixes
     }
 
-    /// In two steps (3.1.3, 3.4.1): the longest prefix; if it is not terminating, the longest suffix.
+    /// Lookup in two steps (3.1.3, 3.4.1): the longest matching prefix; if it is not terminating, the longest matching
+    /// suffix.
     pub fn lookup(&self, to: Ipv4Addr) -> Option<u16> {
         let prefix = self.prefixes.iter().filter(|p| p.matches(to)).max_by_key(|p| p.length)?;
         match prefix.next {
@@ -136,8 +138,8 @@ impl TwoLevelTable {
         }
     }
 
-    /// As a TCAM holds it (3.1.4), of which the first entry that matches counts: left-handed entries at smaller addresses, the
-    /// longest first, right-handed ones behind them. The default prefix needs no word: its suffixes are the last to be asked.
+    /// The table for a TCAM (3.1.4), which uses the first matching entry: left-handed entries at smaller addresses, longest
+    /// first, then the right-handed entries. The default prefix needs no word, because its suffixes come last.
     pub fn tcam(&self) -> Vec<TcamEntry> {
         let mut left: Vec<(u8, TcamEntry)> = self
             .prefixes
@@ -159,15 +161,15 @@ impl TwoLevelTable {
     }
 }
 
-/// The port of the first entry that matches, which is what a TCAM answers.
+/// The port of the first matching entry, as a TCAM answers.
 pub fn first_match(entries: &[TcamEntry], to: Ipv4Addr) -> Option<u16> {
     entries.iter().find(|e| (to.to_bits() ^ e.value) & e.mask == 0).map(|e| e.port)
 }
 
 impl FatTree {
-    /// Whose traffic a switch must not send up, whatever the suffixes say: an edge switch's own subnet, an upper switch's own pod.
-    /// Of what the tables of figures 3.5 to 3.7 have no terminating prefix for there, 10.2.2.2 say, the core would send back
-    /// down what the upper switch sends up, for ever.
+    /// The prefix whose traffic a switch must not send up: an edge switch's own subnet, an upper switch's own pod. The
+    /// tables of figures 3.5 to 3.7 have no terminating prefix for some addresses there, such as 10.2.2.2. Their packets
+    /// would go up and down between upper switch and core for ever.
     pub fn own_prefix(self, switch: Switch) -> Option<(Ipv4Addr, u8)> {
         match switch {
             Switch::Edge { pod, at } => Some((Ipv4Addr::new(10, pod, at, 0), 24)),
@@ -176,8 +178,8 @@ impl FatTree {
         }
     }
 
-    /// The port that `switch`, whose table is `table`, sends by: an edge switch switches what is for its own subnet, and nobody
-    /// sends up what is not there.
+    /// The output port of `switch`, with its table `table`. An edge switch switches frames for its own subnet, and no
+    /// switch sends up frames for missing hosts of its own prefix.
     pub fn forward(self, switch: Switch, table: &TwoLevelTable, to: Ipv4Addr) -> Option<u16> {
         let port = match (switch, self.host_at(to)) {
             (Switch::Edge { pod, at }, Some(host)) if self.subnet_of(host) == self.subnet(pod, at) => {
@@ -213,7 +215,7 @@ mod tests {
         TwoLevelTable::generate(tree, tree.switch_at(ip(switch)).unwrap())
     }
 
-    /// The switches a packet passes.
+    /// The switches on a packet's path.
     fn walk(tree: FatTree, tables: &[TwoLevelTable], from: HostId, to: HostId) -> Vec<Switch> {
         let address = tree.host_address(to).unwrap();
         let mut at = tree.edge(tree.subnet_of(from));
@@ -332,7 +334,8 @@ mod tests {
     fn what_nobody_has_is_dropped_and_does_not_go_round() {
         let tree = FatTree::new(4).unwrap();
         let tables = tables(tree);
-        // 10.2.2.2 has the suffix of a host and the subnet of an upper switch: its pod sends it up, the core down again.
+        // 10.2.2.2 has the suffix of a host and the subnet of an upper switch: its pod would send it up, and the core down
+        // again.
         let stranger = ip("10.2.2.2");
         assert_eq!((table(4, "10.4.1.1").lookup(stranger), table(4, "10.2.2.1").lookup(stranger)), (Some(2), Some(2)));
         let mut rng = Rng::from_words(&[3, 6]);

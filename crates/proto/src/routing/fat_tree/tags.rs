@@ -1,17 +1,18 @@
-//! The broadcast of failures: a switch that cannot reach something says so to those that would send by it (Al-Fares 2012, 3.1.8).
+//! The broadcast of failures: a switch tells its neighbours which destinations it cannot reach (Al-Fares 2012, 3.1.8).
 //!
-//! Sessions with neighbours (BFD, RFC 5880) are somebody else's: here they are links that go down and come up. At both ends a link
-//! comes up after it went down at both, as BFD's handshake has it, and what a link carries arrives in order or not at all.
+//! Another component runs the sessions with neighbours (BFD, RFC 5880): this module sees links that go down and come up.
+//! After a failure a link comes up only once both ends have seen the failure, as BFD's handshake ensures. A link delivers
+//! messages in order or not at all.
 //!
-//! | who | says | to |
+//! | sender | unreachable | receivers |
 //! |---|---|---|
 //! | an upper switch whose link to a lower one is down | subnet | the other lower switches of its pod, its cores |
-//! | a core that is told so | the same subnet | the upper switches of all other pods |
+//! | a core that receives this message | the same subnet | the upper switches of all other pods |
 //! | a core whose link to a pod is down | pod | the upper switches of all other pods |
-//! | an upper switch with no core left for a subnet or pod | the same | the lower switches of its pod |
+//! | an upper switch with no core left for a subnet or pod | the same subnet or pod | the lower switches of its pod |
 //!
-//! The last line is not in the source, and without it what came to such a switch was lost: all its cores lead to one and the same
-//! upper switch of the other pod, so if that has lost a subnet, every core of the first is tagged.
+//! The last line is not in the source; without it, frames at such a switch were lost. All its cores lead to the same upper
+//! switch of the other pod. If that switch has lost a subnet, every core of the first switch is tagged.
 
 use super::address::{FatTree, Switch};
 use super::ports::UpPorts;
@@ -20,16 +21,16 @@ use crate::frame::HostId;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-/// What a switch cannot reach.
+/// Destinations that a switch cannot reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unreachable {
     /// All hosts of a pod.
     Pod(u8),
     /// The hosts at one lower switch.
     Subnet {
-        /// Its pod.
+        /// The subnet's pod.
         pod: u8,
-        /// Its place there.
+        /// The lower switch's position in the pod.
         at: u8,
     },
 }
@@ -42,44 +43,46 @@ impl Unreachable {
     }
 }
 
-/// What a switch says to a neighbour.
+/// A message to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// What was said before the link came up does not hold.
+    /// Everything sent before the link came up is void.
     Forget,
-    /// This is not reached by me.
+    /// The sender cannot reach these destinations.
     Cannot(Unreachable),
-    /// It is again.
+    /// The sender can reach these destinations again.
     Can(Unreachable),
 }
 
-/// What a switch was told.
+/// Counters of received messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages nobody says who is wired as this neighbour is: an unknown pod or subnet, one's own, or from a side that says nothing.
+    /// Messages that a correctly wired neighbour never sends: about an unknown pod or subnet, about the receiver's own, or
+    /// from a side that sends none.
     pub refused: u64,
-    /// Messages that said what was known.
+    /// Messages without news.
     pub repeated: u64,
 }
 
-/// The part of one switch. Its memory is a few bytes for each pod and subnet, whatever neighbours say.
+/// The tags of one switch. Their memory is a few bytes for each pod and subnet, whatever neighbours send.
 #[derive(Clone, Debug)]
 pub struct TagSwitch {
     tree: FatTree,
     own: Switch,
-    /// By port.
+    /// Whether the link is up, by port.
     links: Vec<bool>,
-    /// Upward ports that do not reach something; at a core all come from that pod's port, and a set is never empty.
+    /// Upward ports that do not reach these destinations. At a core, all tags of a pod come from that pod's port. No set is
+    /// empty.
     tags: BTreeMap<Unreachable, UpPorts>,
-    /// What the neighbours were told.
+    /// Destinations reported to the neighbours as unreachable.
     told: BTreeSet<Unreachable>,
     out: VecDeque<(u16, Message)>,
-    /// What this switch was told.
+    /// The counters.
     pub counters: Counters,
 }
 
 impl TagSwitch {
-    /// Of a switch whose links are up.
+    /// A switch whose links are all up.
     pub fn new(tree: FatTree, own: Switch) -> TagSwitch {
         TagSwitch {
             tree,
@@ -92,14 +95,14 @@ impl TagSwitch {
         }
     }
 
-    /// A neighbour is gone or there again. What there is to say is [`TagSwitch::poll_transmit`]'s.
+    /// A neighbour is gone or back. [`TagSwitch::poll_transmit`] returns the resulting messages.
     pub fn handle_link(&mut self, port: u16, up: bool) {
         let Some(link) = self.links.get_mut(port as usize) else { return };
         if core::mem::replace(link, up) == up {
             return;
         }
         if up && matches!(self.own, Switch::Edge { .. }) {
-            // Lower switches have nobody to say anything to.
+            // Lower switches send no messages.
         } else if up {
             self.out.push_back((port, Message::Forget));
             let all: Vec<_> = self.told.iter().copied().filter(|&what| self.concerns(port, what)).collect();
@@ -111,7 +114,7 @@ impl TagSwitch {
         self.reconsider_all();
     }
 
-    /// What a neighbour says.
+    /// Takes a neighbour's message.
     pub fn handle_message(&mut self, port: u16, message: Message) {
         let what = match message {
             Message::Forget if self.listens_to(port) => {
@@ -141,7 +144,7 @@ impl TagSwitch {
             self.tags.insert(what, of);
         }
         match what {
-            // It says something of all subnets of that pod.
+            // The tag affects all subnets of the pod.
             Unreachable::Pod(pod) => {
                 let subnets = Unreachable::Subnet { pod, at: 0 }..=Unreachable::Subnet { pod, at: u8::MAX };
                 let tagged: Vec<Unreachable> = self.tags.range(subnets).map(|(&what, _)| what).collect();
@@ -151,19 +154,20 @@ impl TagSwitch {
         }
     }
 
-    /// The next message, and the port it goes out by.
+    /// The next message, and its output port.
     pub fn poll_transmit(&mut self) -> Option<(u16, Message)> {
         self.out.pop_front()
     }
 
-    /// Upward ports, counted from the first of them, that reach a host as far as this switch knows.
+    /// Upward ports, counted from the first upward port, that reach a host as far as this switch knows.
     pub fn usable(&self, to: HostId) -> UpPorts {
         let Switch::Edge { pod, at } = self.tree.edge(self.tree.subnet_of(to)) else { return UpPorts::NONE };
         let of = |what| self.tags.get(&what).copied().unwrap_or_default();
         self.upward().without(of(Unreachable::Pod(pod))).without(of(Unreachable::Subnet { pod, at }))
     }
 
-    /// The port to a host: that of the table if it reaches it, else another that does, by the host's subnet; none if none does.
+    /// The port to a host: the table's port if it reaches the host, else another usable port, chosen by the host's subnet;
+    /// `None` if there is none.
     pub fn route(&self, table: &TwoLevelTable, to: HostId) -> Option<u16> {
         let port = self.tree.forward(self.own, table, self.tree.host_address(to)?)?;
         let half = self.tree.half() as u16;
@@ -178,7 +182,7 @@ impl TagSwitch {
         usable.iter().nth(nth as usize).map(|up| half + up)
     }
 
-    /// What this switch does not reach by some port.
+    /// The unreachable destinations, with the upward ports that do not reach them.
     pub fn tags(&self) -> impl Iterator<Item = (Unreachable, UpPorts)> + '_ {
         self.tags.iter().map(|(&what, &ports)| (what, ports))
     }
@@ -191,7 +195,7 @@ impl TagSwitch {
         up
     }
 
-    /// The place of a port in the sets of tags. A core's tags of a pod come from one port, which needs no number.
+    /// The position of a port in the sets of tags. A core's tags of a pod come from one port, which needs no number.
     fn bit(&self, port: u16) -> u16 {
         match self.own {
             Switch::Core { .. } => 0,
@@ -199,13 +203,13 @@ impl TagSwitch {
         }
     }
 
-    /// Whether what is behind a port has anything to say.
+    /// Whether the neighbour at a port may send messages.
     fn listens_to(&self, port: u16) -> bool {
         let inside = u32::from(port) < self.tree.k();
         inside && (matches!(self.own, Switch::Core { .. }) || u32::from(port) >= self.tree.half())
     }
 
-    /// Whether what is behind a port could lose this.
+    /// Whether the neighbour at a port may report these destinations.
     fn can_be_said(&self, port: u16, what: Unreachable) -> bool {
         let exists = u32::from(what.pod()) < self.tree.k()
             && matches!(what, Unreachable::Subnet { at, .. } if u32::from(at) < self.tree.half())
@@ -221,7 +225,7 @@ impl TagSwitch {
             }
     }
 
-    /// Whether what is behind a port is to know that this switch does not reach something.
+    /// Whether the neighbour at a port must know that this switch does not reach these destinations.
     fn concerns(&self, port: u16, what: Unreachable) -> bool {
         match (self.own, what) {
             (Switch::Edge { .. }, _) => false,
@@ -233,7 +237,7 @@ impl TagSwitch {
         }
     }
 
-    /// Whether this switch does not reach something, and its neighbours are to be told in these words.
+    /// Whether this switch does not reach these destinations, and reports them to its neighbours in this form.
     fn is_cut(&self, what: Unreachable) -> bool {
         match (self.own, what) {
             (Switch::Edge { .. }, _) => false,
@@ -247,7 +251,7 @@ impl TagSwitch {
                 let to_pod = self.upward().without(of(Unreachable::Pod(what.pod())));
                 match what {
                     Unreachable::Pod(_) => to_pod.is_empty(),
-                    // Who hears that a whole pod is cut off needs to hear nothing of its subnets.
+                    // A neighbour that knows of the loss of a whole pod need not know of its subnets.
                     Unreachable::Subnet { .. } => !to_pod.is_empty() && to_pod.without(of(what)).is_empty(),
                 }
             }
@@ -279,7 +283,7 @@ impl TagSwitch {
         self.reconsider(all);
     }
 
-    /// Says what has changed of these: first what is lost, so that nobody sends here for want of a message.
+    /// Sends the changes of these destinations. Losses come first, so that no neighbour sends here for lack of a message.
     fn reconsider(&mut self, some: BTreeSet<Unreachable>) {
         let (lost, kept): (Vec<_>, Vec<_>) = some.into_iter().partition(|&what| self.is_cut(what));
         for what in lost {
@@ -312,14 +316,14 @@ mod tests {
     /// A switch and its port.
     type End = (Switch, u16);
 
-    /// A network of switches that say things to each other over links that fail.
+    /// A network of switches that exchange messages over failing links.
     struct Net {
         tree: FatTree,
         switches: Vec<TagSwitch>,
         tables: Vec<TwoLevelTable>,
-        /// Links between switches, by lower end, and whether they carry anything.
+        /// Links between switches, by lower end, and whether they are up.
         links: Vec<(End, bool)>,
-        /// What flies towards a switch and port.
+        /// Messages in flight, by the index and port of the receiving switch.
         flying: BTreeMap<(u32, u16), VecDeque<Message>>,
     }
 
@@ -349,7 +353,7 @@ mod tests {
             self.links.iter().find(|l| l.0 == end || l.0 == other).unwrap().1
         }
 
-        /// Changes a link: what flies over it is lost when it fails. Its ends hear of it separately.
+        /// Changes a link; a failure loses the messages in flight on it. The link's ends are informed separately.
         fn set(&mut self, link: usize, up: bool) -> [End; 2] {
             self.links[link].1 = up;
             let end = self.links[link].0;
@@ -413,7 +417,7 @@ mod tests {
                 })
         }
 
-        /// How many switches a packet passes until it is there.
+        /// Number of switches that a packet passes to its destination.
         fn walk(&self, from: HostId, to: HostId) -> Option<usize> {
             let mut at = self.tree.edge(self.tree.subnet_of(from));
             for passed in 1.. {
@@ -433,7 +437,7 @@ mod tests {
             None
         }
 
-        /// Everyone with a path is reached.
+        /// Checks that every host with a path is reached.
         fn check(&self, pairs: impl Iterator<Item = (HostId, HostId)>) {
             let down = || self.links.iter().filter(|l| !l.1).collect::<Vec<_>>();
             for (from, to) in pairs.filter(|(a, b)| a != b) {
@@ -446,7 +450,7 @@ mod tests {
             (0..hosts).flat_map(move |a| (0..hosts).map(move |b| (a, b)))
         }
 
-        /// Nothing is left of any failure.
+        /// Whether no trace of a failure is left.
         fn is_as_new(&self) -> bool {
             let quiet = |s: &TagSwitch| {
                 s.tags.is_empty() && s.told.is_empty() && s.out.is_empty() && s.links.iter().all(|&l| l)
@@ -518,7 +522,7 @@ mod tests {
             for step in 0..400 {
                 let link = rng.below(32) as usize;
                 match rng.below(4) {
-                    // A link changes again when both ends have heard of the last time: BFD's handshake.
+                    // A link changes again only when both ends have seen the last change: BFD's handshake.
                     0 if step < 300 && !unheard.contains_key(&link) => {
                         let up = !net.links[link].1;
                         let ends = net.set(link, up);
@@ -566,18 +570,18 @@ mod tests {
         );
         s.handle_link(1, true);
         assert_eq!(drain(s)[0], (1, Message::Forget));
-        // The core mirrors it to the other pods.
+        // The core forwards it to the other pods.
         let core = &mut net.switches[tree.index(Switch::Core { row: 0, column: 0 }) as usize];
         core.handle_message(2, Message::Cannot(subnet));
         assert_eq!(drain(core).iter().map(|m| m.0).collect::<Vec<_>>(), [0, 1, 3]);
         core.handle_message(2, Message::Cannot(subnet));
         assert_eq!((drain(core), core.counters.repeated), (Vec::new(), 1));
-        // A core that loses a pod says so of the whole pod.
+        // A core that loses a pod reports the whole pod.
         core.handle_link(2, false);
         let said = drain(core);
         assert_eq!(said[..3], [0, 1, 3].map(|port| (port, Message::Cannot(Unreachable::Pod(2)))));
         assert_eq!(said[3..], [0, 1, 3].map(|port| (port, Message::Can(subnet))));
-        // An upper switch avoids a core, and with the second has none left: its lower switches have to know.
+        // An upper switch avoids a core; once it has no other, it must inform its lower switches.
         let far = &mut net.switches[tree.index(Switch::Aggregation { pod: 0, at: 0 }) as usize];
         far.handle_message(2, Message::Cannot(subnet));
         assert_eq!((drain(far), far.usable(10).iter().collect::<Vec<_>>()), (Vec::new(), [1].into()));
@@ -592,7 +596,7 @@ mod tests {
         let pod = Unreachable::Pod;
         let subnet = |pod, at| Unreachable::Subnet { pod, at };
         let cases = [
-            // Nobody of that name; the own subnet or pod; from below; from a port that is none.
+            // Unknown destinations; the own subnet or pod; a message from below; an unknown port.
             (Switch::Edge { pod: 1, at: 0 }, 2, [pod(4), subnet(0, 2), subnet(255, 255), pod(1), subnet(1, 0)]),
             (Switch::Edge { pod: 1, at: 0 }, 0, [pod(0), subnet(0, 0), subnet(1, 1), pod(2), pod(3)]),
             (Switch::Aggregation { pod: 1, at: 0 }, 2, [pod(1), subnet(1, 0), subnet(1, 1), pod(9), subnet(0, 9)]),
@@ -612,7 +616,7 @@ mod tests {
         let mut s = TagSwitch::new(tree, Switch::Edge { pod: 1, at: 0 });
         s.handle_message(1, Message::Forget);
         assert_eq!(s.counters.refused, 1);
-        // Whatever is said, there are four pods and eight subnets.
+        // Whatever neighbours send, there are four pods and eight subnets.
         let mut rng = Rng::from_words(&[10]);
         for _ in 0..10_000 {
             let what = if rng.below(2) == 0 {

@@ -8,7 +8,7 @@ use crate::time::{Duration, Instant};
 
 /// Steepness, in segments per cubic second (RFC 9438, 5).
 const C: f64 = 0.4;
-/// What congestion leaves of the window (RFC 9438, 4.6).
+/// Factor by which congestion reduces the window (RFC 9438, 4.6).
 const BETA: f64 = 0.7;
 /// Growth, in segments a round trip, at which reducing by `BETA` is as fair as RFC 5681 (RFC 9438, 4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
@@ -20,7 +20,7 @@ pub struct Cubic {
     pub(super) w_max: f64,
     /// Time from the start of the epoch until the window is back at `w_max`.
     pub(super) k: f64,
-    /// What a Reno-friendly flow would have.
+    /// Window of a Reno-friendly flow.
     w_est: f64,
     /// Window before the last reduction.
     prior: f64,
@@ -93,7 +93,7 @@ impl Control for Cubic {
         self.prior = cwnd;
         self.w_max = match congestion.signal {
             Signal::Timeout => 0.0,
-            // Fast convergence: a flow that did not get back to where it was makes room (RFC 9438, 4.7).
+            // Fast convergence: a flow that did not get back to its old window makes room (RFC 9438, 4.7).
             _ if cwnd < self.w_max => cwnd * (1.0 + BETA) / 2.0,
             _ => cwnd,
         };
@@ -102,7 +102,8 @@ impl Control for Cubic {
     }
 
     fn on_repeated_timeout(&mut self) {
-        // Congestion avoidance begins anew, and flat, whatever fast recovery would have come back to (RFC 9438, 4.8).
+        // Congestion avoidance begins anew, and flat, whatever window fast recovery would have restored (RFC 9438,
+        // 4.8).
         (self.w_max, self.running) = (0.0, false);
     }
 

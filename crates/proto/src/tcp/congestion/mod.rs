@@ -1,7 +1,7 @@
 //! Congestion control: one file an algorithm, behind one small interface.
 //!
-//! An algorithm is one file that implements [`Control`] and one line in the list at the end of this one. It sees the
-//! window and what was acknowledged, never the connection: loss detection and recovery are the same for all.
+//! An algorithm is one file that implements [`Control`] and one line in the list at the end of this file. An algorithm
+//! sees the window and the acknowledged bytes, never the connection: loss detection and recovery are common to all.
 
 mod cubic;
 mod newreno;
@@ -16,16 +16,16 @@ pub use vegas::Vegas;
 
 use crate::time::{Duration, Instant};
 
-/// What the connection may have in flight, in bytes.
+/// Limits of the bytes that a connection may have in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Congestion window.
     pub cwnd: u32,
-    /// Below it slow start, from it on congestion avoidance.
+    /// Slow start applies below this threshold, congestion avoidance from it on.
     pub ssthresh: u32,
 }
 
-/// Largest congestion window: what window scaling can express (RFC 7323, 2.3), and sums of two stay within 32 bits.
+/// Largest congestion window that window scaling can express (RFC 7323, 2.3); the sum of two stays within 32 bits.
 pub const MAX_WINDOW: u32 = 1 << 30;
 
 /// Segments' worth of window an acknowledgment may add in slow start (RFC 3465, 2.2; FreeBSD 9's default).
@@ -55,13 +55,13 @@ impl Window {
 /// An acknowledgment of new data.
 #[derive(Clone, Copy, Debug)]
 pub struct Ack {
-    /// When it came.
+    /// Arrival time.
     pub now: Instant,
     /// Bytes newly acknowledged.
     pub bytes: u32,
     /// Payload of a full segment.
     pub mss: u32,
-    /// RTT sample it brought.
+    /// RTT sample of this acknowledgment.
     pub rtt: Option<Duration>,
     /// Smoothed RTT.
     pub srtt: Duration,
@@ -71,20 +71,20 @@ pub struct Ack {
     pub sent: u64,
     /// Whether the window was in full use: an unused window proves nothing about the path and does not grow.
     pub limited: bool,
-    /// Whether what was lost before a timeout is still being sent again.
+    /// Whether bytes lost before a timeout are still being sent again.
     pub after_timeout: bool,
 }
 
 /// A sign of congestion.
 #[derive(Clone, Copy, Debug)]
 pub struct Congestion {
-    /// When it was noticed.
+    /// Time of detection.
     pub now: Instant,
     /// Bytes in flight.
     pub flight: u32,
     /// Payload of a full segment.
     pub mss: u32,
-    /// What kind of sign.
+    /// Kind of sign.
     pub signal: Signal,
 }
 
@@ -107,14 +107,14 @@ pub trait Control: Default {
     /// Returns the new slow start threshold; the connection sets `cwnd`: to it, or to one segment after a timeout.
     fn on_congestion(&mut self, window: &Window, congestion: &Congestion) -> u32;
 
-    /// The retransmission timer ran out for data whose loss has set the threshold already, which stands.
+    /// The retransmission timer ran out for data whose loss has already set the threshold; the threshold stays.
     fn on_repeated_timeout(&mut self) {}
 
     /// The window has been put back after idling since `since`: time then meant nothing to the algorithm.
     fn on_idle(&mut self, _since: Instant, _now: Instant) {}
 }
 
-/// Half of what is in flight, at least two segments (RFC 5681, 3.1, equation 4).
+/// Half of the bytes in flight, at least two segments (RFC 5681, 3.1, equation 4).
 #[inline]
 pub fn half_of_flight(congestion: &Congestion) -> u32 {
     (congestion.flight / 2).max(2 * congestion.mss)

@@ -139,7 +139,7 @@ fn queued(pair: &Pair) -> u64 {
 
 #[test]
 fn vegas_keeps_between_alpha_and_beta_segments_in_the_queue() {
-    // Brakmo and Peterson 1995, 3.2; one segment more or less for what is on the wire.
+    // Brakmo and Peterson 1995, 3.2; one segment more or less for the data on the wire.
     let mut pair = bottleneck(Algorithm::Vegas, 10_000_000, u32::MAX);
     pair.drive(ms(400));
     let mut seen = alloc::vec![];
@@ -174,7 +174,8 @@ fn loss_based_algorithms_fill_the_queue_and_recover_without_timeouts() {
 
 #[test]
 fn slow_start_far_beyond_the_path_ends_well() {
-    // Twice what path and queue hold is sent and half of it lost, with it what is sent again; then the window settles.
+    // Twice the capacity of path and queue is sent. Half of it is lost, and its retransmissions, too. Then the window
+    // settles.
     for congestion in [Algorithm::NewReno, Algorithm::Cubic] {
         for sack in [true, false] {
             let mut pair = bottleneck(congestion, 200_000, u32::MAX);

@@ -1,4 +1,4 @@
-//! TCP Vegas (Brakmo and Peterson 1995): keeps a few segments of its own in the queue, seen by the RTT it measures.
+//! TCP Vegas (Brakmo and Peterson 1995) keeps a few of its segments in the queue, and infers their number from the RTT.
 
 use super::{Ack, Congestion, Control, Window, half_of_flight};
 use crate::time::Instant;
@@ -16,7 +16,7 @@ const GAMMA: u64 = 1;
 pub struct Vegas {
     /// Smallest RTT seen: the path without a queue, in picoseconds.
     base_rtt: u64,
-    /// Smallest RTT of this round: the one that delayed acknowledgments and bursts disturb least.
+    /// Smallest RTT of this round: delayed acknowledgments and bursts disturb it least.
     round_rtt: u64,
     /// Position whose acknowledgment ends the round.
     round_end: u64,
@@ -39,7 +39,7 @@ impl Vegas {
         self.limited = false;
     }
 
-    /// Compares what the window would carry in an empty network with what it did carry.
+    /// Compares the window's rate in an empty network with its real rate.
     fn decide(&mut self, window: &mut Window, mss: u32) {
         let cwnd = u128::from(window.cwnd);
         let (base, rtt) = (u128::from(self.base_rtt), u128::from(self.round_rtt.max(1)));
@@ -48,7 +48,7 @@ impl Vegas {
         let segments = |n: u64| n * u64::from(mss);
         if window.in_slow_start() {
             if queued > segments(GAMMA) {
-                // Down to what the path holds, and a segment (Linux, tcp_vegas_cong_avoid).
+                // Down to the capacity of the path, and a segment (Linux, tcp_vegas_cong_avoid).
                 let fits = (cwnd * base.min(rtt) / rtt) as u32;
                 window.cwnd = window.cwnd.min(fits.saturating_add(mss)).max(2 * mss);
                 window.ssthresh = window.cwnd;

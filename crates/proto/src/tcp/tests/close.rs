@@ -80,8 +80,8 @@ fn time_wait_answers_a_fin_again_and_waits_anew() {
 
 #[test]
 fn abort_resets_the_peer_even_with_data_in_flight() {
-    // RFC 9293, 3.10.5. With data in flight the number of the RST is not the one expected: the peer questions it
-    // (RFC 5961, 3.2) and the answer is exact.
+    // RFC 9293, 3.10.5. With data in flight, the RST's number is not the expected one. The peer challenges it (RFC
+    // 5961, 3.2) and the answer is exact.
     for bytes in [0, 20_000] {
         let mut pair = Pair::established(config());
         pair.to_write[CLIENT] = bytes;

@@ -159,8 +159,8 @@ fn after_a_timeout_slow_start_goes_through_the_hole() {
 
 #[test]
 fn a_timeout_does_not_send_again_what_is_acknowledged_selectively() {
-    // RFC 6675, 5.1: the tail and the first segment are lost, and the retransmission of that as well. Rescue and rule 3
-    // of NextSeg repair the tail, the timeout the first, and nothing arrives twice.
+    // RFC 6675, 5.1: the tail and the first segment are lost, and the first segment's retransmission as well. Rescue
+    // and rule 3 of NextSeg repair the tail, the timeout repairs the first segment, and no segment arrives twice.
     let mut pair = Pair::established(Config { delayed_ack: None, ..config() }).losing(&[1, 9, 10, 11]);
     pair.to_write[CLIENT] = 10_000;
     pair.drive(ms(50));

@@ -1,4 +1,4 @@
-//! A world of two ends and a path between them; tests read what crossed it like a trace.
+//! A world of two ends and a path between them; tests read its segments like a trace.
 
 mod close;
 mod data;
@@ -28,7 +28,7 @@ pub(in crate::tcp) fn us(n: u64) -> Duration {
     Duration::from_us(n)
 }
 
-/// Segments of 1000 bytes of payload, plain options, no surprises; each test turns on what it is about.
+/// Segments of 1000 bytes of payload and plain options; each test turns on its own subject.
 pub(in crate::tcp) fn config() -> Config {
     Config {
         mss: 1012,
@@ -43,7 +43,7 @@ pub(in crate::tcp) fn config() -> Config {
     }
 }
 
-/// What the path does with a segment.
+/// Fate of a segment on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tcp) enum Fate {
     Deliver,
@@ -58,7 +58,7 @@ pub(in crate::tcp) enum Fate {
 pub(in crate::tcp) struct Sent {
     pub at: Instant,
     pub from: usize,
-    /// The how many-th data segment of that end, from 1; zero for a segment without data.
+    /// Ordinal of the data segment at its end, from 1; zero for a segment without data.
     pub nth: usize,
     pub transmit: Transmit,
 }
@@ -97,7 +97,7 @@ pub(in crate::tcp) struct Pair {
     pub bottleneck: Option<Bottleneck>,
     pub log: Vec<Sent>,
     pub rule: Box<dyn FnMut(&Sent) -> Fate>,
-    /// What the applications still have to write.
+    /// Bytes that the applications still have to write.
     pub to_write: [u64; 2],
     /// Whether the applications read at once.
     pub reading: [bool; 2],
@@ -279,7 +279,7 @@ impl Pair {
     }
 }
 
-/// What is outstanding has a deadline, or something to send: a connection never waits for nothing.
+/// Outstanding data has a deadline, or a segment to send: a connection never waits without a cause.
 pub(in crate::tcp) fn check_alive(tcp: &Tcp, cfg: &Config, now: Instant) {
     let waits = tcp.snd_una < tcp.snd_max || (tcp.can_send() && tcp.snd_nxt < tcp.snd_end);
     if waits && tcp.state != State::Closed {

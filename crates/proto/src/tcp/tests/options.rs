@@ -62,7 +62,7 @@ fn the_echo_is_that_of_the_segment_which_made_the_acknowledgment_due() {
     pair.inject(SERVER, second);
     pair.transmit(SERVER);
     assert_eq!(pair.log[0].seg().timestamps.unwrap().1, 10);
-    // And a hole keeps the echo of what came before it.
+    // A hole keeps the echo of the segment before it.
     let beyond = Segment { seq: pair.server().wire_ack() + 500, ..next_data(&pair, 30) };
     pair.inject(SERVER, beyond);
     pair.transmit(SERVER);

@@ -113,7 +113,7 @@ fn the_window_is_reduced_once_however_many_are_lost() {
 
 #[test]
 fn duplicates_after_a_timeout_start_no_recovery() {
-    // RFC 6582, 3.2 and 4: what was sent twice comes back as duplicates.
+    // RFC 6582, 3.2 and 4: segments sent twice come back as duplicates.
     let mut pair = Pair::established(cfg(false));
     pair.rule = Box::new(|s| if s.from == SERVER && s.at.0 < ms(9).0 { Fate::Drop } else { Fate::Deliver });
     pair.to_write[CLIENT] = 10_000;
@@ -124,7 +124,7 @@ fn duplicates_after_a_timeout_start_no_recovery() {
 
 #[test]
 fn the_reassembly_queue_is_bounded_and_what_it_drops_is_sent_again() {
-    // Table 2.1: 200 segments; here 3. RFC 9293 leaves it to the receiver to keep what is out of order.
+    // Table 2.1: 200 segments; here 3. RFC 9293 leaves it to the receiver to keep out-of-order data.
     for sack in [true, false] {
         let mut pair = Pair::established(Config { reassembly_limit: 3, ..cfg(sack) }).losing(&[1]);
         pair.to_write[CLIENT] = 10_000;

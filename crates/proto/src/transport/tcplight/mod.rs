@@ -1,15 +1,16 @@
 //! TCPlight: a stream between two applications over a network that brings every frame once and in order (Crisan 2014, 5.3.2).
 //!
-//! What is left of TCP: connections, ports, and the cutting of a stream into segments. Nothing is acknowledged, nothing sent
-//! again, no window probes the network, and there are no timers: zCredit and zBridge below do what they were for.
+//! TCPlight keeps these parts of TCP: connections, ports, and the cutting of a stream into segments. It has no
+//! acknowledgements, no retransmissions, no window that probes the network, and no timers. zCredit and zBridge below do
+//! their work.
 //!
-//! What the source does not say, or we do otherwise:
+//! Points that the source leaves open, or where we differ:
 //!
-//! - **Each connection has a limit of its own**, which its receiver moves as the application reads. The source stops a machine's whole
-//!   reception while one socket is full, and leaves applications that stall to a collector it did not build; a program that reads
-//!   one of its connections before another would stop for ever.
-//! - **Every segment says where it stands in its stream.** Below, frames may come twice when a hypervisor was restarted: what was
-//!   here is left out, and a gap, which must not be, ends the connection by [`End::Gap`].
+//! - **Each connection has a limit of its own**, which its receiver moves as the application reads. In the source, a
+//!   full socket stops all reception of its machine. Stalled applications are left to a collector that was not built. A
+//!   program that reads one of its connections before another would stop for ever.
+//! - **Every segment says where it stands in its stream.** Below, frames may come twice when a hypervisor was
+//!   restarted. Bytes received before are left out. A gap, which must not happen, ends the connection by [`End::Gap`].
 
 #[cfg(test)]
 mod tests;
@@ -20,16 +21,16 @@ use sluicenet_wire::tcplight::Flags;
 /// The most that a receiver lets a sender be ahead: half of the numbers there are, less one.
 pub const BUFFER_MAX: u32 = (1 << 31) - 1;
 
-/// A segment without its ports, and without its payload: of that only the length.
+/// A segment without its ports and its payload; of the payload it has only the length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// What it is.
+    /// The segment's flags.
     pub flags: Flags,
     /// Number of the connection.
     pub connection: u32,
-    /// Where its payload begins.
+    /// Position of the payload in the stream.
     pub offset: u32,
-    /// Up to where the other end may send.
+    /// Position up to which the other end may send.
     pub limit: u32,
     /// Bytes of payload.
     pub len: u32,
@@ -38,33 +39,33 @@ pub struct Segment {
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {
-    /// Both ends have closed it, or it is open.
+    /// Both ends have closed the connection, or it is open.
     #[default]
     Orderly,
-    /// The other end does not have it any more.
+    /// The other end does not have the connection any more.
     Reset,
-    /// This end gave it up.
+    /// This end gave the connection up.
     Aborted,
-    /// Something is missing that the network below had promised to bring.
+    /// Bytes are missing that the network below had promised to bring.
     Gap,
-    /// The other end sent what it may not.
+    /// The other end broke the protocol.
     Violation,
 }
 
-/// What a segment has changed.
+/// Changes that a segment has made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// It is open.
+    /// The connection is open.
     pub connected: bool,
-    /// So many bytes at the end of the payload are new and can be read.
+    /// Number of new bytes at the end of the payload, which can be read.
     pub fresh: u32,
-    /// More may be sent.
+    /// More bytes may be sent.
     pub writable: bool,
-    /// The other end sends no more.
+    /// The other end sends no more bytes.
     pub peer_closed: bool,
-    /// It is gone.
+    /// The connection is gone.
     pub closed: bool,
-    /// The other end asks whether somebody is there: to be [answered](Stream::answer_probe).
+    /// The other end probes the connection: to be [answered](Stream::answer_probe).
     pub asked: bool,
 }
 
@@ -76,24 +77,25 @@ enum State {
     Closed,
 }
 
-/// One end of a connection. It counts bytes; the caller has them. Positions are of 64 bits and begin at 0.
+/// One end of a connection. It counts bytes; the caller stores them. Positions have 64 bits and begin at 0.
 #[derive(Clone, Debug)]
 pub struct Stream {
     state: State,
     end: End,
     connection: u32,
     buffer: u32,
-    /// Bytes sent, up to where that is allowed, and all that the application wrote.
+    /// Bytes sent, bytes that may be sent, and bytes that the application wrote.
     sent: u64,
     may_send: u64,
     written: u64,
-    /// Bytes received, read, and up to where the other end was allowed to send.
+    /// Bytes received, bytes read, and bytes that the other end was allowed to send.
     received: u64,
     read: u64,
     allowed: u64,
-    /// What has to be said next besides data.
+    /// Flags to send next, besides data.
     pending_flags: Flags,
-    /// The application writes no more; that was said; the other end has said it.
+    /// `closing`: the application writes no more. `fin_sent`: this end has sent its FIN. `fin_received`: the other
+    /// end's FIN has come.
     closing: bool,
     fin_sent: bool,
     fin_received: bool,
@@ -120,85 +122,87 @@ impl Stream {
         }
     }
 
-    /// Opens one, with a receive buffer of so many bytes. `connection` should be at random, so that what is left of an earlier
-    /// one between the same ports is not taken for this one's.
+    /// Opens a connection with a receive buffer of `buffer` bytes. `connection` should be random, so that leftovers of
+    /// an earlier connection between the same ports are not taken for this connection's.
     pub fn connect(connection: u32, buffer: u32) -> Stream {
         Stream::new(State::Opening, connection, buffer, 0, Flags::SYN)
     }
 
-    /// Accepts one that the other end opens with this segment; `None` when it does not open one.
+    /// Accepts the connection that the segment `syn` opens; `None` when it does not open one.
     pub fn accept(syn: &Segment, buffer: u32) -> Option<Stream> {
         let opens = syn.flags == Flags::SYN && syn.offset == 0 && syn.len == 0 && syn.limit <= BUFFER_MAX;
         let pending_flags = Flags::SYN | Flags::ANSWER;
         opens.then(|| Stream::new(State::Open, syn.connection, buffer, u64::from(syn.limit), pending_flags))
     }
 
-    /// One that is open already, with equal buffers at both ends.
+    /// Returns an open connection with equal buffers at both ends.
     pub fn established(connection: u32, buffer: u32) -> Stream {
         let mut stream = Stream::new(State::Open, connection, buffer, u64::from(buffer), Flags::default());
         stream.allowed = u64::from(buffer);
         stream
     }
 
-    /// What to answer to a segment of a connection that is not there; nothing to one that says the same.
+    /// Returns the answer to a segment of an unknown connection, or `None` for a segment that is itself such an answer.
     pub fn refuse(segment: &Segment) -> Option<Segment> {
         let refusal = Segment { flags: Flags::RESET, connection: segment.connection, ..Segment::default() };
         (!segment.flags.contains(Flags::RESET)).then_some(refusal)
     }
 
-    /// Whether it is open.
+    /// Whether the connection is open.
     pub fn is_open(&self) -> bool {
         self.state == State::Open
     }
-    /// Whether it is gone.
+    /// Whether the connection is gone and has no flags left to send.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed && self.pending_flags == Flags::default()
     }
-    /// Whether its application writes no more.
+    /// Whether the application writes no more.
     pub fn is_closing(&self) -> bool {
         self.closing
     }
-    /// The number that who opened it has given it.
+    /// The connection's number, chosen by the end that opened it.
     pub fn connection(&self) -> u32 {
         self.connection
     }
-    /// How it ended.
+    /// How the connection ended.
     pub fn end(&self) -> End {
         self.end
     }
-    /// Whether the other end sends no more.
+    /// Whether the other end sends no more bytes.
     pub fn is_peer_closed(&self) -> bool {
         self.fin_received
     }
-    /// Bytes sent, and received, since it was opened.
+    /// Bytes sent and received since the connection was opened.
     pub fn bytes(&self) -> (u64, u64) {
         (self.sent, self.received)
     }
-    /// Bytes that the other end takes beyond those that were sent.
+    /// Bytes that the other end takes beyond the sent ones.
     pub fn room(&self) -> u64 {
         if self.state == State::Open { self.may_send - self.sent } else { 0 }
     }
-    /// A segment that says nothing new and asks whether somebody is there: at an end that has the connection it changes nothing, and
-    /// that [answers](Stream::answer_probe) it; one that has it no more [refuses](Stream::refuse) it.
+    /// Returns a probe, a segment without news that asks whether the other end still has the connection. The probe
+    /// changes nothing there. An end with the connection [answers](Stream::answer_probe) it; an end without it
+    /// [refuses](Stream::refuse) it.
     pub fn probe(&self) -> Option<Segment> {
         let (offset, limit) = (self.sent as u32, self.received as u32);
         let probe = Segment { connection: self.connection, offset, limit, ..Segment::default() };
         (self.state == State::Open && self.pending_flags == Flags::default()).then_some(probe)
     }
-    /// What an end that has the connection says to a [probe](Stream::probe). It is none itself.
+    /// Returns the answer to a [probe](Stream::probe). The answer is no probe itself.
     pub fn answer_probe(&self) -> Option<Segment> {
         self.probe().map(|probe| Segment { flags: Flags::ANSWER, ..probe })
     }
-    /// Lets the other end be so many bytes ahead from now on. What it was allowed already stays so: a smaller buffer is one when enough was read.
+    /// Lets the other end be `buffer` bytes ahead from now on. Earlier permissions remain, so a smaller buffer takes
+    /// effect when enough bytes were read.
     pub fn set_buffer(&mut self, buffer: u32) {
         assert!((1..=BUFFER_MAX).contains(&buffer));
         self.buffer = buffer;
     }
-    /// Bytes that the other end may be ahead.
+    /// The receive buffer in bytes: how far the other end may be ahead.
     pub fn buffer(&self) -> u32 {
         self.buffer
     }
-    /// The most bytes that may have to be kept for the application before it reads again: those that it has not read, and those that may
+    /// Most bytes that may have to be kept for the application before it reads again: unread bytes and bytes that may
     /// still come.
     pub fn promised(&self) -> u64 {
         match self.fin_received || self.state == State::Closed {
@@ -206,7 +210,7 @@ impl Stream {
             false => self.limit() - self.read,
         }
     }
-    /// Bytes that were written and not sent.
+    /// Bytes written and not sent.
     pub fn pending(&self) -> u64 {
         self.written - self.sent
     }
@@ -228,19 +232,19 @@ impl Stream {
         bytes
     }
 
-    /// The application writes no more; what it wrote is sent.
+    /// The application writes no more. Written bytes are still sent.
     pub fn close(&mut self) {
         self.closing = true;
     }
 
-    /// Gives it up at once: what was not sent is not sent.
+    /// Gives the connection up at once. Unsent bytes are not sent.
     pub fn abort(&mut self) {
         self.give_up(End::Aborted);
     }
 
     fn give_up(&mut self, end: End) {
         if self.state != State::Closed {
-            // Nobody knows of a connection whose first segment was not sent.
+            // The other end does not know a connection whose first segment was not sent.
             self.pending_flags = if self.pending_flags.contains(Flags::SYN) { Flags::default() } else { Flags::RESET };
             (self.state, self.end) = (State::Closed, end);
         }
@@ -250,7 +254,7 @@ impl Stream {
         self.allowed.max(self.read + u64::from(self.buffer))
     }
 
-    /// Whether the other end has to hear that it may send more: that it has room for half a buffer which it does not know of.
+    /// Whether the other end has to learn a new limit: this end has room for half a buffer more than it announced.
     pub fn owes_limit(&self) -> bool {
         !self.fin_received && self.limit() - self.allowed >= u64::from(self.buffer / 2 + self.buffer % 2)
     }
@@ -299,7 +303,8 @@ impl Stream {
         }
     }
 
-    /// A segment of its ports. One of another connection is `None`, and to be [refused](Stream::refuse).
+    /// Handles a segment for this connection's ports. Returns `None` for a segment of another connection, which is to
+    /// be [refused](Stream::refuse).
     #[inline]
     pub fn receive(&mut self, segment: &Segment) -> Option<Received> {
         if segment.connection != self.connection {
@@ -315,7 +320,7 @@ impl Stream {
             return Some(heard);
         }
         if segment.flags.contains(Flags::SYN) {
-            // One that comes again is the network's doing.
+            // A repeated SYN is the network's doing.
             let answers = segment.flags.contains(Flags::ANSWER);
             if self.state == State::Opening && answers {
                 self.state = State::Open;
@@ -329,7 +334,8 @@ impl Stream {
         let (sent, may_send) = (self.sent, self.may_send);
         self.may_send = self.may_send.max(sent.saturating_add_signed(ahead(segment.limit, sent)));
         heard.writable = self.may_send > may_send;
-        // What has no payload is said for the sake of its limit, which is above all that was sent; or of its flags.
+        // A segment without payload carries a new limit, which is above all bytes sent here, or flags. Without either,
+        // it is a probe.
         heard.asked = segment.flags == Flags::default() && segment.len == 0 && ahead(segment.limit, sent) <= 0;
         self.take_payload(segment, heard)
     }
@@ -366,7 +372,7 @@ impl Stream {
     }
 }
 
-/// How far a number on the wire is ahead of a position, or behind it.
+/// Returns how far a number on the wire is ahead of a position; negative if it is behind.
 fn ahead(number: u32, position: u64) -> i64 {
     i64::from(SeqNumber(number).since(SeqNumber(position as u32)))
 }

@@ -1,4 +1,4 @@
-//! Two ends with a network between them that brings everything once and in order, and what becomes of it when it does not.
+//! Two ends over a network that delivers every frame once and in order, and the failures when the network does not.
 
 use super::{End, Flags, Segment, Stream};
 use crate::rng::Rng;
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 const BUFFER: u32 = 10_000;
 
-/// Two ends that are open to each other.
+/// Two ends of an open connection.
 fn open() -> (Stream, Stream) {
     let mut a = Stream::connect(7, BUFFER);
     let syn = a.poll_transmit(1_000).unwrap();
@@ -18,7 +18,7 @@ fn open() -> (Stream, Stream) {
     (a, b)
 }
 
-/// Brings everything across that there is; returns the segments of each.
+/// Delivers all segments. Returns the number of segments of each end.
 fn exchange(a: &mut Stream, b: &mut Stream) -> (usize, usize) {
     let (mut of_a, mut of_b) = (0, 0);
     loop {
@@ -50,7 +50,7 @@ fn it_opens_sends_and_closes() {
     segments[..2].iter().for_each(|s| assert_eq!(b.receive(s).unwrap().fresh, 1_000));
     let heard = b.receive(&segments[2]).unwrap();
     assert_eq!((heard.fresh, heard.peer_closed, heard.closed), (500, true, false));
-    // The other way still goes.
+    // The other direction still works.
     b.write(10);
     b.close();
     let last = b.poll_transmit(1_000).unwrap();
@@ -80,7 +80,7 @@ fn who_does_not_read_stops_this_connection_and_no_more() {
     a.write(25_000);
     exchange(&mut a, &mut b);
     assert_eq!((b.readable(), a.pending()), (10_000, 15_000));
-    // Little by little is not worth a word.
+    // Small reads do not cause a segment.
     b.read(4_999);
     assert_eq!(exchange(&mut a, &mut b), (0, 0));
     b.read(1);
@@ -153,14 +153,14 @@ fn what_may_not_be_ends_it() {
     let mut finished = b.clone();
     assert!(finished.receive(&Segment { flags: Flags::FIN, ..data }).unwrap().peer_closed);
     assert!(finished.receive(&Segment { len: 1, ..data }).unwrap().closed, "data behind the end");
-    // Of another connection between the same ports.
+    // A segment of another connection between the same ports.
     let mut b = b.clone();
     let stray = Segment { connection: 8, ..data };
     assert_eq!(b.receive(&stray), None);
     let refusal = Stream::refuse(&stray).unwrap();
     assert_eq!((refusal.flags, refusal.connection), (Flags::RESET, 8));
     assert_eq!((Stream::refuse(&refusal), b.receive(&refusal)), (None, None));
-    // Before it is open.
+    // A segment before the connection is open.
     let mut opening = Stream::connect(7, BUFFER);
     assert!(opening.receive(&data).unwrap().closed);
     assert_eq!(opening.poll_transmit(1_000), None, "nobody has heard of it");
@@ -169,7 +169,7 @@ fn what_may_not_be_ends_it() {
     {
         assert!(Stream::accept(&bad, BUFFER).is_none());
     }
-    // A limit does not move back, nor ahead by more than there are numbers for.
+    // A limit does not move back, nor ahead by half of all numbers or more.
     let (mut a, _) = open();
     a.write(u64::from(u32::MAX));
     for limit in [0, 5_000, BUFFER, 0x8000_0001] {
@@ -219,7 +219,7 @@ fn any_conversation(seed: u64) {
     let syn = a.poll_transmit(mss).unwrap();
     let mut b = Stream::accept(&syn, buffers[1]).unwrap();
     if random.below(3) == 0 {
-        // As after 4 GB.
+        // Positions as after 4 GB.
         let start = (1 << 32) - random.below(1_000);
         a.receive(&b.poll_transmit(mss).unwrap()).unwrap();
         for (own, other) in [(&mut a, buffers[1]), (&mut b, buffers[0])] {

@@ -11,44 +11,45 @@ use sluicenet_wire::zbridge::{Header, Kind, Ranges};
 /// How reliable frames are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelConfig {
-    /// Frames in the retransmission buffer (`BUF`), and before their turn at the receiver. More than the network holds: twice the
-    /// period at least.
+    /// Frames in the retransmission buffer (`BUF`), and waiting before their turn at the receiver. The buffer holds
+    /// more frames than the network: twice the period at least.
     pub buffer: u32,
-    /// Every so many frames an acknowledgement is asked for (`P`).
+    /// An acknowledgement is asked for every `period` frames (`P`).
     pub period: u32,
-    /// It is asked for where a frame was sent and nothing heard for so long, too; long enough that nothing is sent twice.
+    /// An acknowledgement is also asked for when a frame was sent and no message came for this time. The time is long
+    /// enough that no frame is sent twice.
     pub timeout: Duration,
-    /// All frames take one path each way: what is missing is said at once.
+    /// All frames take one path each way, so missing frames are reported at once.
     pub single_path: bool,
 }
 
 impl Default for ChannelConfig {
-    /// `P` of Crisan 2014, 5.3.4; its timeout is a thousand times the base round trip, which is 27 us there (5.2.1).
+    /// `P` of Crisan 2014, 5.3.4. The timeout there is a thousand times the base round trip of 27 us (5.2.1).
     fn default() -> ChannelConfig {
         ChannelConfig { buffer: 4096, period: 1024, timeout: Duration::from_ms(27), single_path: true }
     }
 }
 
-/// What happened, in frames.
+/// Counters of a channel, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelCounters {
-    /// Sent, each counted once.
+    /// Frames sent, each counted once.
     pub sent: u64,
-    /// Sent again.
+    /// Frames sent again.
     pub resent: u64,
-    /// Delivered.
+    /// Frames delivered.
     pub delivered: u64,
-    /// That came a second time.
+    /// Frames received a second time.
     pub duplicates: u64,
-    /// That came further ahead than the buffer is long.
+    /// Frames received further ahead than the buffer is long.
     pub too_far: u64,
-    /// Of another connection, or acknowledging what was never sent.
+    /// Frames of another connection, or with an acknowledgement of frames that were never sent.
     pub stale: u64,
-    /// Acknowledgements asked for where nothing was heard.
+    /// Timeouts without an answer from the other end. Each repeats a question, a greeting or an answer.
     pub timeouts: u64,
-    /// Connections that were confirmed by both ends.
+    /// Connections confirmed by both ends.
     pub connections: u64,
-    /// Sent to who forgot everything before acknowledging it, or unacknowledged when the channel ended: perhaps delivered.
+    /// Unacknowledged frames when the other end forgot everything or the channel ended: perhaps delivered.
     pub given_up: u64,
 }
 
@@ -69,18 +70,18 @@ impl core::ops::Add for ChannelCounters {
     }
 }
 
-/// Why a frame was not taken: it has to be freed.
+/// Reason why a frame was refused. The frame has to be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It was delivered before.
+    /// The frame came before.
     Duplicate,
-    /// It is further ahead than the buffer is long.
+    /// The frame is further ahead than the buffer is long.
     TooFar,
-    /// It is of no connection that is known.
+    /// The frame belongs to no known connection.
     Stale,
 }
 
-/// A frame to be sent to the other end: a header, and what it carries.
+/// A frame to be sent to the other end: a header and its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing<F> {
     /// The header.
@@ -91,31 +92,31 @@ pub struct Outgoing<F> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody has begun.
+    /// Neither end has begun.
     Idle,
-    /// It has begun, and waits for an answer.
+    /// This end has begun, and waits for an answer.
     Greeting,
-    /// The other end has begun, and what it got in answer is not confirmed. Data may be received.
+    /// The other end has begun, and has not confirmed this end's answer. Data may be received.
     Answered,
-    /// Both know both numbers.
+    /// Both ends know both numbers.
     Connected,
 }
 
-/// A connection that the other end wants in place of the one there is.
+/// A connection that the other end wants in place of the present one.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     peer: u32,
     own: u32,
 }
 
-/// One end.
+/// One end of a channel between two VMs.
 #[derive(Clone, Debug)]
 pub struct Channel<F> {
     config: ChannelConfig,
-    /// Where numbers of connections come from.
+    /// Source of connection numbers.
     random: Rng,
     state: State,
-    /// Numbers of the connection, ours and theirs, which are the first sequence numbers, too.
+    /// Connection numbers of this end and of the other end. They are also the first sequence numbers.
     own: u32,
     peer: u32,
     candidate: Option<Candidate>,
@@ -123,34 +124,35 @@ pub struct Channel<F> {
     receiver: Receiver<F>,
     /// Frames at the front of the retransmission buffer that had been sent when the other end forgot everything.
     unacknowledged: usize,
-    /// The attempt to end it that waits for an answer, and how many there were.
+    /// `closing`: the attempt to close that waits for an answer. `attempts`: number of attempts so far.
     closing: Option<u32>,
     attempts: u32,
-    /// Attempts of the other end that were refused: up to this one.
+    /// The last refused attempt to close of the other end.
     refused: u32,
-    /// A refusal that is to be said.
+    /// A refusal to be sent.
     refuses: Option<u32>,
-    /// An answer to what was heard. What the end says by itself is not among them: it would take the place of an answer that waits.
+    /// An answer to a received message. Messages that this end sends by itself are kept elsewhere, so they do not
+    /// replace a waiting answer.
     pending_answer: Option<(Kind, u32, u32)>,
-    /// When it speaks again by itself.
+    /// Time of the next message that this end sends by itself.
     deadline: Instant,
-    /// Times it did since something was heard.
+    /// Timeouts since the other end's last message.
     tries: u32,
-    /// It speaks by itself: greets, answers again, or asks.
+    /// This end sends a message by itself: a greeting, a repeated answer, or a question.
     speaks: bool,
-    /// It asks whether the other end is still the one it was, though nothing is under way.
+    /// This end asks whether the other end still has the connection, even without frames in flight.
     inquires: bool,
-    /// A connection has ended since that was looked at.
+    /// A connection has ended since the last call of `take_ended`.
     has_ended: bool,
     counters: ChannelCounters,
 }
 
-/// The timeout is doubled so many times at most where nobody answers.
+/// The timeout is doubled this many times at most while the other end does not answer.
 const DOUBLINGS_MAX: u32 = 6;
 
 impl<F: Clone> Channel<F> {
-    /// An end that has heard and said nothing. `random` makes the numbers of its connections: they must differ from those of any
-    /// before.
+    /// Returns an end without a connection. `random` makes its connection numbers, which must differ from all earlier
+    /// ones.
     pub fn new(config: ChannelConfig, mut random: Rng) -> Channel<F> {
         assert!(config.period >= 1 && config.buffer >= 2 * config.period && config.buffer <= 1 << 24);
         let own = number(&mut random);
@@ -179,67 +181,67 @@ impl<F: Clone> Channel<F> {
         }
     }
 
-    /// Its first connection has this number: for whoever wants to see it wrap.
+    /// Sets the number of the first connection, for instance to test its wrap.
     pub fn begin_at(&mut self, own: u32) {
         self.own = own;
         self.sender = Sender::new(self.config.buffer as usize, SeqNumber(own));
     }
 
-    /// What happened.
+    /// The counters.
     pub fn counters(&self) -> ChannelCounters {
         self.counters
     }
-    /// Frames that were sent and not acknowledged.
+    /// Sent and unacknowledged frames.
     pub fn in_flight(&self) -> usize {
         self.sender.in_flight()
     }
-    /// Frames in the retransmission buffer, those included that have not been sent.
+    /// Frames in the retransmission buffer, unsent frames included.
     pub fn unsent_and_in_flight(&self) -> usize {
         self.sender.len()
     }
-    /// Frames that came before their turn, and wait.
+    /// Frames that came before their turn and wait.
     pub fn early(&self) -> usize {
         self.receiver.early()
     }
-    /// Whether a frame is taken.
+    /// Whether the channel takes a frame.
     pub fn has_room(&self) -> bool {
         self.sender.has_room() && self.unacknowledged == 0 && self.closing.is_none()
     }
-    /// Whether it keeps no frame, in either direction.
+    /// Whether the channel keeps no frame, in either direction.
     pub fn is_empty(&self) -> bool {
         self.sender.len() == 0 && self.unacknowledged == 0 && self.receiver.early() == 0
     }
-    /// Whether nothing is left of it: no connection, no frame, nothing to say.
+    /// Whether the channel is over: no connection, no frame, no message to send.
     pub fn is_over(&self) -> bool {
         self.state == State::Idle && self.pending_answer.is_none() && self.is_empty()
     }
-    /// Whether there is a connection: what was sent by it may be delivered yet.
+    /// Whether there is a connection, so that its frames may still be delivered.
     pub fn is_connected(&self) -> bool {
         matches!(self.state, State::Answered | State::Connected)
     }
-    /// Whether a connection has ended since this was asked last: nothing that was sent by it is delivered any more, at either end.
+    /// Whether a connection has ended since the last call. None of its frames is delivered any more, at either end.
     pub fn take_ended(&mut self) -> bool {
         core::mem::take(&mut self.has_ended)
     }
-    /// Whether it [would end](Channel::close).
+    /// Whether the channel [would end](Channel::close).
     pub fn is_closing(&self) -> bool {
         self.closing.is_some()
     }
 
-    /// Begins before there is a frame, so that the first one need not wait for an answer.
+    /// Opens a connection before the first frame, so that the frame need not wait for an answer.
     pub fn open(&mut self, now: Instant) {
         if self.state == State::Idle {
             self.greet(now);
         }
     }
 
-    /// Whether what is sent goes at once, and not only when the other end has answered.
+    /// Whether frames are sent at once and need not wait for the other end's answer.
     pub fn is_open(&self) -> bool {
         self.state == State::Connected
     }
 
-    /// Would end, where nothing is under way: the other end, which may have sent something, is asked. It takes no frames until that has
-    /// refused, or agreed and the channel [is over](Channel::is_over).
+    /// Asks the other end to end an idle connection: the other end may have sent frames. The channel takes no frames
+    /// until the other end has refused, or has agreed and the channel [is over](Channel::is_over).
     pub fn close(&mut self, now: Instant) {
         if self.state == State::Connected && self.is_empty() && self.closing.is_none() {
             self.attempts = self.attempts.wrapping_add(1);
@@ -248,10 +250,10 @@ impl<F: Clone> Channel<F> {
         }
     }
 
-    /// Asks whether the other end is still the one it was, until it says so or that it is not: its [connection
-    /// ends](Channel::take_ended) then. `false` where there is no connection.
+    /// Asks whether the other end still has the connection, again and again until it answers. If the other end has lost
+    /// the connection, this end's [connection ends](Channel::take_ended). Returns `false` without a connection.
     pub fn inquire(&mut self, now: Instant) -> bool {
-        // One that is not confirmed is answered again and again as it is.
+        // An unconfirmed connection repeats its answer anyway.
         if self.state == State::Connected && !core::mem::replace(&mut self.inquires, true) {
             self.speaks = true;
             self.arm(now);
@@ -259,10 +261,11 @@ impl<F: Clone> Channel<F> {
         self.is_connected()
     }
 
-    /// Takes a frame that is to be sent.
+    /// Takes a frame to be sent.
     ///
     /// # Errors
-    /// When the retransmission buffer is full, what was in it has to be [taken](Channel::take_unacknowledged) first, or it would end.
+    /// The retransmission buffer is full, its unacknowledged frames have to be [taken](Channel::take_unacknowledged)
+    /// first, or the channel is closing.
     pub fn send(&mut self, now: Instant, frame: F) -> Result<(), Full<F>> {
         if self.unacknowledged > 0 || self.closing.is_some() {
             return Err(Full(frame));
@@ -274,26 +277,26 @@ impl<F: Clone> Channel<F> {
         Ok(())
     }
 
-    /// What had been sent to the other end, and perhaps delivered there, when that forgot everything: to be sent again, in this order,
-    /// or freed. Nothing new is sent before.
+    /// Takes the frames that were sent before the other end forgot everything; some may have been delivered. The caller
+    /// sends them again in this order, or frees them. No new frame is sent before.
     pub fn take_unacknowledged(&mut self) -> Option<impl Iterator<Item = F> + use<F>> {
         let sent = core::mem::take(&mut self.unacknowledged);
         self.counters.given_up += sent as u64;
         (sent > 0).then(|| self.sender.take_first(sent).into_iter())
     }
 
-    /// Those that have never been sent, in their order; they are not here any more.
+    /// Takes the frames that were never sent, in their order.
     pub fn take_unsent(&mut self) -> impl Iterator<Item = F> + use<F> {
         self.sender.take_unsent(self.unacknowledged).into_iter()
     }
 
-    /// Times it asked since it heard anything of the other end.
+    /// Timeouts since the other end's last message.
     pub fn unheard(&self) -> u32 {
         self.tries
     }
 
-    /// Nobody speaks to the other end any more: `free` gets what was sent and not acknowledged, what was not sent, and what came before
-    /// its turn.
+    /// Ends the channel without a message. `free` gets its unacknowledged frames, its unsent frames, and the frames
+    /// that came before their turn.
     pub fn end(&mut self, free: &mut impl FnMut(F)) {
         self.receiver.give_up(free);
         self.counters.given_up += self.sender.in_flight().max(self.unacknowledged) as u64;
@@ -313,11 +316,11 @@ impl<F: Clone> Channel<F> {
         self.deadline = now.saturating_add(wait);
     }
 
-    /// A frame from the other end; `frame` is what it carries. `deliver` gets frames for the VM here, in order; `free` those of
-    /// this end that were acknowledged, and what is of no use any more.
+    /// Handles a frame from the other end; `frame` is its content. `deliver` gets frames for the VM here, in order.
+    /// `free` gets acknowledged frames of this end, and frames that are of no use any more.
     ///
     /// # Errors
-    /// The frame, where it is not taken.
+    /// The refused frame and the reason.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -344,15 +347,16 @@ impl<F: Clone> Channel<F> {
             Kind::Data { .. } | Kind::Ask | Kind::Ack | Kind::Nack(_) | Kind::Close | Kind::Keep => {}
         }
         if let Some(candidate) = self.candidate.filter(|c| c.own == header.connection) {
-            // It was really the other end that began anew.
+            // The new greeting really came from the other end.
             self.forget(free);
             self.connect_to(candidate.own, candidate.peer);
         }
         let is_known = matches!(self.state, State::Answered | State::Connected);
         if !is_known || header.connection != self.own {
             if self.pending_answer.is_none() && header.connection != 0 {
-                // It speaks to somebody who was here before, or took an answer for the last that was another's: said also by who is
-                // connected, or two that are each connected to somebody else would wait for ever.
+                // The other end speaks to an earlier channel of this place, or took another channel's answer for the
+                // last one. A connected end says so, too: two ends, each connected to another, would otherwise wait for
+                // ever.
                 self.pending_answer = Some((Kind::Reset, 0, header.connection));
             }
             return self.stale(frame);
@@ -366,7 +370,7 @@ impl<F: Clone> Channel<F> {
             self.inquires = false;
         }
         if self.closing.is_some() || self.inquires {
-            // Asked again in its time.
+            // The question is repeated at its deadline.
         } else if self.sender.in_flight() == 0 {
             self.deadline = Instant::MAX;
         } else if acknowledged > 0 || was_patient {
@@ -402,8 +406,8 @@ impl<F: Clone> Channel<F> {
         }
     }
 
-    /// The other end has nothing to send, and would forget this one. An attempt that was refused once is refused always: what was sent
-    /// after that refusal may be under way when a copy of the attempt comes.
+    /// The other end has no frames to send and asks to close. A refused attempt is always refused again. Frames sent
+    /// after the refusal may be in flight when a copy of the attempt comes.
     fn on_close(&mut self, now: Instant, attempt: SeqNumber, free: &mut impl FnMut(F)) {
         if self.is_empty() && attempt > SeqNumber(self.refused) {
             let number = self.own;
@@ -453,7 +457,7 @@ impl<F: Clone> Channel<F> {
         Err((frame, Refusal::Stale))
     }
 
-    /// The other end wants to begin.
+    /// The other end greets, to begin a connection.
     fn on_greeting(&mut self, now: Instant, peer: u32) -> Result<(), (Option<F>, Refusal)> {
         match self.state {
             State::Idle | State::Greeting => {
@@ -463,8 +467,8 @@ impl<F: Clone> Channel<F> {
             }
             State::Answered | State::Connected if peer == self.peer => self.answer(self.own, peer),
             State::Answered | State::Connected => {
-                // The one that was answered first: it may have begun to send. If it is an old one, its other end says so, and the next
-                // greeting is answered.
+                // The candidate that was answered first is kept: its end may have begun to send. If its greeting is an
+                // old one, the other end resets it, and the next greeting is answered.
                 let random = &mut self.random;
                 let Candidate { peer, own } =
                     *self.candidate.get_or_insert_with(|| Candidate { peer, own: number(random) });
@@ -478,18 +482,18 @@ impl<F: Clone> Channel<F> {
         self.pending_answer = Some((Kind::SynAck, peer, own));
     }
 
-    /// The other end answers what began here.
+    /// The other end answers this end's greeting.
     fn on_answer(&mut self, header: &Header) -> Result<(), (Option<F>, Refusal)> {
         if header.connection != self.own {
             if self.pending_answer.is_none() {
-                // It waits for somebody who was here before, and would for ever.
+                // The other end waits for an earlier channel, and would do so for ever.
                 self.pending_answer = Some((Kind::Reset, 0, header.connection));
             }
             return self.stale(None);
         }
         match self.state {
             State::Greeting => self.connect_to(self.own, header.sequence),
-            // Both began at once, or this one's confirmation was lost.
+            // Both ends began at once, or this end's confirmation was lost.
             State::Answered | State::Connected if header.sequence == self.peer => {}
             _ => return self.stale(None),
         }
@@ -515,8 +519,8 @@ impl<F: Clone> Channel<F> {
         (self.state, self.speaks) = (State::Answered, false);
     }
 
-    /// The other end has forgotten this connection. If it has begun another, that is the one: what it was answered has a number in it
-    /// that nobody else must be given.
+    /// The other end has forgotten this connection. If the other end has begun another one, this end takes it over. The
+    /// number in this end's answer must not be given to any other connection.
     fn end_connection(&mut self, now: Instant, free: &mut impl FnMut(F)) {
         let candidate = self.candidate;
         self.forget(free);
@@ -531,10 +535,11 @@ impl<F: Clone> Channel<F> {
         }
     }
 
-    /// The other end has forgotten everything: another connection, with another number, and the caller decides about what was sent.
+    /// The other end has forgotten everything. The next connection gets another number, and the caller decides about
+    /// the frames that were sent.
     fn forget(&mut self, free: &mut impl FnMut(F)) {
         self.receiver.give_up(free);
-        // What had been sent to who began anew before, and was not taken, is in front of it.
+        // Sent frames of earlier connections, which the caller has not taken, are at the front of the buffer.
         self.unacknowledged = self.unacknowledged.max(self.sender.in_flight());
         let own = match self.candidate {
             Some(candidate) => candidate.own,
@@ -551,7 +556,7 @@ impl<F: Clone> Channel<F> {
         (self.inquires, self.has_ended) = (false, true);
     }
 
-    /// What to send to the other end next.
+    /// Returns the next frame for the other end.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing<F>> {
         let said = self.pending_answer.take().or_else(|| match self.state {
             State::Greeting if core::mem::take(&mut self.speaks) => Some((Kind::Syn, 0, self.own)),
@@ -586,7 +591,8 @@ impl<F: Clone> Channel<F> {
         let ack_request = !again && self.sender.asks(self.config.period);
         self.counters.sent += u64::from(!again);
         self.counters.resent += u64::from(again);
-        // Whichever happens first (5.3.4): a frame that does not ask puts nothing off, or the timer of a slow flow never ran out.
+        // Whichever happens first (5.3.4). A frame without a question does not restart the timer; otherwise the timer
+        // of a slow flow would never run out.
         if ack_request || self.deadline == Instant::MAX {
             self.arm(now);
         }
@@ -598,12 +604,12 @@ impl<F: Clone> Channel<F> {
         Outgoing { header: Header { kind, connection: self.peer, sequence: sequence.0, acknowledgement }, frame }
     }
 
-    /// When it speaks by itself.
+    /// Time of the next message that this end sends by itself.
     pub fn poll_timeout(&self) -> Option<Instant> {
         (self.deadline != Instant::MAX).then_some(self.deadline)
     }
 
-    /// Its deadline has come.
+    /// Handles the deadline.
     pub fn handle_timeout(&mut self, now: Instant) {
         if now < self.deadline {
             return;
@@ -613,7 +619,7 @@ impl<F: Clone> Channel<F> {
             self.deadline = Instant::MAX;
             return;
         }
-        // What the link has not let go yet nobody can have answered.
+        // The other end cannot have answered a message that the link has not sent yet.
         if !core::mem::replace(&mut self.speaks, true) {
             self.tries = self.tries.saturating_add(1);
             self.counters.timeouts += 1;
@@ -622,7 +628,7 @@ impl<F: Clone> Channel<F> {
     }
 }
 
-/// A number of a connection; 0 is none.
+/// Returns a connection number; 0 means none.
 fn number(random: &mut Rng) -> u32 {
     loop {
         let number = random.next_u64() as u32;

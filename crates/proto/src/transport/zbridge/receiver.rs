@@ -1,32 +1,32 @@
-//! The half that receives: what is next, and what came before its turn.
+//! The receiving half: the next frame, and frames that came before their turn.
 
 use alloc::collections::VecDeque;
 use sluicenet_wire::seq::SeqNumber;
 use sluicenet_wire::zbridge::Ranges;
 
-/// What became of a frame.
+/// Outcome of a received frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fate<F> {
-    /// It was next, or waits for those before it.
+    /// The frame was next, or waits for earlier frames.
     Taken,
-    /// It was here already.
+    /// The frame had come before.
     Twice(F),
-    /// It is further ahead than a sender may be.
+    /// The frame is further ahead than a sender may be.
     TooFar(F),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Receiver<F> {
     window: usize,
-    /// The first that is missing.
+    /// The first missing frame.
     next: SeqNumber,
-    /// From `next` on: what came before its turn. The last is always there.
+    /// Frames that came before their turn, from `next` on. The last entry is always filled.
     early: VecDeque<Option<F>>,
-    /// Everything before it was sent.
+    /// Every frame before this number was sent.
     end: SeqNumber,
-    /// What is missing before it has been said without being asked.
+    /// Missing frames before this number have been reported unasked.
     said: SeqNumber,
-    /// Where to go on with an answer of several frames.
+    /// Start of the rest of an answer that takes several frames.
     answer: Option<SeqNumber>,
 }
 
@@ -75,20 +75,20 @@ impl<F> Receiver<F> {
         Fate::Taken
     }
 
-    /// Everything before `end` was sent. A sender that claims more than it may is not believed.
+    /// Every frame before `end` was sent. A claim beyond the window is not believed.
     pub(super) fn expect(&mut self, end: SeqNumber) {
         if end > self.end && end.since(self.next) <= self.window as i32 {
             self.end = end;
         }
     }
 
-    /// An answer is due, from the first that is missing.
+    /// An answer is due, from the first missing frame on.
     pub(super) fn ask(&mut self) {
         self.answer = Some(self.next);
     }
 
-    /// What is missing that has not been said, where all frames take one path: what was sent before one that is here and is not here
-    /// itself will not come.
+    /// Starts a report of newly missing frames, where all frames take one path. A missing frame that was sent before a
+    /// received frame will not come.
     pub(super) fn ask_for_new_gaps(&mut self) {
         let from = if self.said > self.next { self.said } else { self.next };
         if self.end > from {
@@ -105,7 +105,7 @@ impl<F> Receiver<F> {
         !matches!(self.early.get(at), Some(Some(_)))
     }
 
-    /// The next part of an answer, if one is due: what is missing, nothing if nothing is.
+    /// The next part of an answer, if an answer is due: the missing frames, and no range if none is missing.
     pub(super) fn poll_answer(&mut self) -> Option<Ranges> {
         let from = self.answer.take()?;
         let mut ranges = Ranges::default();
@@ -126,7 +126,7 @@ impl<F> Receiver<F> {
         Some(ranges)
     }
 
-    /// What waits for others, and never will be delivered.
+    /// Frees the frames that wait for earlier frames and will never be delivered.
     pub(super) fn give_up(&mut self, free: &mut impl FnMut(F)) {
         self.early.drain(..).flatten().for_each(free);
     }

@@ -1,4 +1,4 @@
-//! The half that sends: what has not been acknowledged, and what is missing of it.
+//! The sending half: frames without an acknowledgement, and the missing ones among them.
 
 use crate::loss::Full;
 use alloc::collections::VecDeque;
@@ -7,20 +7,20 @@ use sluicenet_wire::seq::SeqNumber;
 #[derive(Clone, Debug)]
 struct Slot<F> {
     frame: F,
-    /// It is among those to be sent again.
+    /// The frame is to be sent again.
     again: bool,
 }
 
-/// Frames that were not acknowledged (the retransmission buffer).
+/// Unacknowledged frames (the retransmission buffer).
 #[derive(Clone, Debug)]
 pub(super) struct Sender<F> {
     size: usize,
-    /// Number of the first of them.
+    /// Number of the first frame.
     first: SeqNumber,
     slots: VecDeque<Slot<F>>,
-    /// How many of them have been sent.
+    /// Number of frames that have been sent.
     sent: usize,
-    /// Those to be sent again.
+    /// Frames to be sent again.
     again: VecDeque<SeqNumber>,
     /// Frames sent since an acknowledgement was asked for.
     unasked: u32,
@@ -54,21 +54,21 @@ impl<F: Clone> Sender<F> {
         Ok(())
     }
 
-    /// Takes the first so many frames, of which none has been sent.
+    /// Takes the first `frames` frames, of which none has been sent.
     pub(super) fn take_first(&mut self, frames: usize) -> VecDeque<F> {
         debug_assert_eq!(self.sent, 0);
         self.slots.drain(..frames).map(|slot| slot.frame).collect()
     }
 
-    /// Takes those that have not been sent, but for the first `kept`.
+    /// Takes the unsent frames, except the first `kept` frames of the buffer.
     pub(super) fn take_unsent(&mut self, kept: usize) -> VecDeque<F> {
         self.slots.drain(self.sent.max(kept)..).map(|slot| slot.frame).collect()
     }
 
-    /// The next frame to send: what is missing before what is new. Says whether it was sent before.
+    /// The next frame to send: missing frames before new ones. The flag says whether it was sent before.
     pub(super) fn poll(&mut self) -> Option<(SeqNumber, F, bool)> {
         while let Some(number) = self.again.pop_front() {
-            // It may have been acknowledged meanwhile.
+            // The frame may have been acknowledged meanwhile.
             let Some(slot) = self.slot_of(number).and_then(|at| self.slots.get_mut(at)) else { continue };
             slot.again = false;
             return Some((number, slot.frame.clone(), true));
@@ -79,7 +79,7 @@ impl<F: Clone> Sender<F> {
         Some((number, frame, false))
     }
 
-    /// Whether the frame that is sent now is the one in `period` that asks for an acknowledgement.
+    /// Whether the present frame asks for an acknowledgement: one frame in `period` does.
     pub(super) fn asks(&mut self, period: u32) -> bool {
         self.unasked += 1;
         let asks = self.unasked >= period;
@@ -94,7 +94,8 @@ impl<F: Clone> Sender<F> {
         (at < self.sent).then_some(at)
     }
 
-    /// All before `number` has arrived. `None` when it was not even sent; otherwise how many those are.
+    /// Every frame before `number` has arrived. Returns how many frames are newly acknowledged, or `None` when `number`
+    /// was not even sent.
     pub(super) fn acknowledge(&mut self, number: SeqNumber, free: &mut impl FnMut(F)) -> Option<usize> {
         let count = number.since(self.first);
         if count > self.sent as i32 {
@@ -107,7 +108,7 @@ impl<F: Clone> Sender<F> {
         Some(count)
     }
 
-    /// These are missing. Returns how many of them will be sent again that were not going to be.
+    /// The `len` frames from `first` on are missing. Returns how many of them were newly marked to be sent again.
     pub(super) fn mark(&mut self, first: SeqNumber, len: u32) -> u32 {
         let begin = first.since(self.first);
         let end = i64::from(begin) + i64::from(len);
@@ -122,7 +123,7 @@ impl<F: Clone> Sender<F> {
         marked
     }
 
-    /// All of it, in order; nothing is left.
+    /// Takes all frames, in order.
     pub(super) fn take(&mut self) -> impl Iterator<Item = F> + use<F> {
         self.again.clear();
         self.sent = 0;

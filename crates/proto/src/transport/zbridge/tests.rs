@@ -17,7 +17,7 @@ fn end(name: u64) -> Channel<u64> {
     Channel::new(CONFIG, Rng::from_words(&[name]))
 }
 
-/// Two ends next to each other, and what the second delivered.
+/// Two ends next to each other, and the frames that the second delivered.
 struct Pair {
     now: Instant,
     a: Channel<u64>,
@@ -38,7 +38,7 @@ impl Pair {
         let freed = &mut self.freed;
         self.a.receive(self.now, &sent.header, sent.frame, &mut |_| panic!("b sends nothing"), &mut |_| *freed += 1)
     }
-    /// Until nobody has anything to say; `loses` says which frames of `a` do not arrive.
+    /// Runs until neither end has a frame to send. `loses` says which frames of `a` do not arrive.
     fn drive(&mut self, mut loses: impl FnMut(&Outgoing<u64>) -> bool) {
         loop {
             let (from_a, from_b) = (self.a.poll_transmit(self.now), self.b.poll_transmit(self.now));
@@ -62,7 +62,7 @@ fn is_data(sent: &Outgoing<u64>, frame: u64) -> bool {
     sent.frame == Some(frame)
 }
 
-/// A kind without what changes.
+/// The kind of a sent frame.
 fn kind(sent: Option<Outgoing<u64>>) -> Option<Kind> {
     sent.map(|sent| sent.header.kind)
 }
@@ -100,7 +100,7 @@ fn every_pth_frame_asks_and_nothing_else_is_said() {
     assert_eq!(asked, [15, 31]);
     assert_eq!(pair.delivered, (0..40).collect::<Vec<u64>>());
     assert_eq!((pair.freed, pair.a.in_flight()), (32, 8), "as many as were acknowledged");
-    // The rest when nothing was sent for the timeout.
+    // The rest is sent after the timeout.
     pair.now = pair.a.poll_timeout().unwrap();
     assert_eq!(pair.now, us(27_000));
     pair.a.handle_timeout(pair.now);
@@ -170,7 +170,7 @@ fn frames_put_the_timer_off_no_further() {
     pair.send(0..1);
     pair.drive(|_| false);
     assert_eq!(pair.a.poll_timeout(), Some(ms(27)));
-    // The second frame is lost, and whenever it is sent again.
+    // The second frame is lost, each time it is sent.
     for number in 1..10 {
         pair.now = ms(number);
         pair.send(number..number + 1);
@@ -182,7 +182,8 @@ fn frames_put_the_timer_off_no_further() {
     pair.a.handle_timeout(pair.now);
     pair.drive(|_| false);
     assert_eq!(pair.delivered, (0..10).collect::<Vec<u64>>());
-    // What was sent again is asked for in its turn; once everything is acknowledged, the next frame begins a time of its own.
+    // A frame sent again is asked for at its own deadline. Once all frames are acknowledged, the next frame starts a
+    // new timeout.
     pair.now = pair.a.poll_timeout().unwrap();
     assert_eq!(pair.now, ms(29 + 27));
     pair.a.handle_timeout(pair.now);
@@ -194,13 +195,13 @@ fn frames_put_the_timer_off_no_further() {
     assert_eq!(pair.a.poll_timeout(), Some(ms(60 + 27)));
 }
 
-/// Who answers a greeting waits for one who is there no more, and has frames for who took its place.
+/// An end that answers a greeting waits for a peer that is gone, and has frames for the peer's successor.
 #[test]
 fn who_is_replaced_within_the_handshake_is_greeted_anew() {
     let mut pair = Pair::new();
     pair.send(0..1);
     let greeting = pair.a.poll_transmit(us(0)).unwrap();
-    // The other end is one that takes what comes from here, and is not the one that greeted.
+    // The other end takes frames from here, but is not the end that greeted.
     let (mut b, mut other) = (end(2), end(3));
     let (mut delivered, mut free) = (Vec::new(), |_| {});
     b.receive(us(0), &greeting.header, None, &mut |_| {}, &mut free).unwrap();
@@ -220,7 +221,7 @@ fn who_is_replaced_within_the_handshake_is_greeted_anew() {
         other.handle_timeout(now);
     }
     assert_eq!((delivered, b.in_flight(), b.poll_timeout()), ([7].into(), 0, None));
-    // Without frames for it, nobody goes on speaking to it.
+    // Without frames for the new peer, the end does not continue to send to it.
     let (mut b, mut other) = (end(2), end(3));
     b.receive(us(0), &greeting.header, None, &mut |_| {}, &mut free).unwrap();
     let answer = b.poll_transmit(us(0)).unwrap();
@@ -231,7 +232,8 @@ fn who_is_replaced_within_the_handshake_is_greeted_anew() {
     assert_eq!((b.poll_transmit(us(0)), b.poll_timeout()), (None, None));
 }
 
-/// As the fault campaign found it: a late greeting takes the place of the one that was answered, and that answer was taken already.
+/// Found by the fault campaign. A late greeting replaces the greeting that was answered, when that answer was accepted
+/// already.
 #[test]
 fn two_that_are_connected_to_others_find_each_other() {
     let mut pair = Pair::new();
@@ -267,8 +269,8 @@ fn two_that_are_connected_to_others_find_each_other() {
     assert_eq!((a_has, pair.b.in_flight()), ([7].into(), 0));
 }
 
-/// As the fault campaign found it (seed 1970): both ends' timers run out before what they answered can be sent, each time, as where the
-/// link is held back for longer. One waits for somebody who is there no more, the other has only begun.
+/// Found by the fault campaign (seed 1970). Both ends' timers run out before their answers can be sent, each time, as
+/// where the link is held back for longer. One end waits for a peer that is gone; the other has only begun.
 #[test]
 fn what_an_end_says_by_itself_takes_the_place_of_no_answer() {
     let mut pair = Pair::new();
@@ -299,7 +301,7 @@ fn an_answer_of_many_gaps_takes_several_frames() {
     let config = ChannelConfig { single_path: false, ..CONFIG };
     (pair.a, pair.b) = (Channel::new(config, Rng::from_words(&[1])), Channel::new(config, Rng::from_words(&[2])));
     pair.send(0..64);
-    // Every other frame, once.
+    // Every other frame is lost once.
     let mut first = [true; 64];
     pair.drive(|sent| sent.frame.is_some_and(|f| f % 2 == 1 && core::mem::replace(&mut first[f as usize], false)));
     while let Some(at) = pair.a.poll_timeout() {
@@ -317,7 +319,7 @@ fn who_was_restarted_gets_what_was_not_acknowledged_again_if_the_caller_wants() 
     pair.send(0..20);
     pair.drive(|_| false);
     assert_eq!(pair.a.in_flight(), 4);
-    // It comes back with no memory, and hears of a connection it does not know.
+    // The end comes back without memory, and gets frames of a connection it does not know.
     pair.b = end(3);
     pair.now = pair.a.poll_timeout().unwrap();
     pair.a.handle_timeout(pair.now);
@@ -348,7 +350,7 @@ fn who_inquires_learns_in_a_round_trip_whether_the_other_end_is_still_the_one_it
     assert_eq!((pair.b.poll_transmit(pair.now), pair.b.poll_timeout()), (None, None), "and is not asked again");
     pair.a = end(3);
     pair.b.inquire(pair.now);
-    // The question is lost, and asked again.
+    // The question is lost, and repeated.
     assert_eq!(kind(pair.b.poll_transmit(pair.now)), Some(Kind::Ask));
     pair.now = pair.b.poll_timeout().unwrap();
     pair.b.handle_timeout(pair.now);
@@ -369,7 +371,7 @@ fn what_was_never_sent_can_be_taken_back() {
     pair.send(20..24);
     pair.now = pair.a.poll_timeout().unwrap();
     pair.a.handle_timeout(pair.now);
-    // The question and what it sends until it hears the answer.
+    // The question, and the frames sent until the answer comes.
     assert_eq!(kind(pair.a.poll_transmit(pair.now)), Some(Kind::Ask));
     let sent = pair.a.poll_transmit(pair.now).unwrap();
     assert_eq!(sent.frame, Some(20));
@@ -396,7 +398,7 @@ fn an_old_or_forged_greeting_changes_nothing() {
         let answer = pair.b.poll_transmit(us(0)).unwrap();
         assert_eq!((answer.header.kind, answer.header.connection), (Kind::SynAck, sequence));
         assert_eq!(pair.bring_a(answer), Err((None, Refusal::Stale)), "who did not greet does not confirm");
-        // Until the other end has said so, no other greeting is answered: the first may have been a good one.
+        // No other greeting is answered until the other end resets the first one, which may have been a good one.
         let other = Header { kind: Kind::Syn, connection: 0, sequence: 5, acknowledgement: 0 };
         pair.bring_b(Outgoing { header: other, frame: None }).unwrap();
         assert_eq!(pair.b.poll_transmit(us(0)).unwrap().header.connection, sequence);
@@ -444,19 +446,19 @@ fn absurd_words_are_refused() {
     assert_eq!(pair.delivered, (0..9).collect::<Vec<u64>>());
 }
 
-/// What a wire does to frames.
+/// Faults of a wire.
 #[derive(Clone, Copy)]
 struct Faults {
-    /// In a thousand.
+    /// Lost and doubled frames, per thousand.
     lost: u64,
     doubled: u64,
-    /// Delayed by seconds, in ten thousand.
+    /// Frames delayed by seconds, per ten thousand.
     late: u64,
-    /// Frames take from one to so many microseconds: more than one is several paths.
+    /// Frames take between one and this many microseconds. More than one means several paths.
     spread_us: u64,
 }
 
-/// Frames under way, by when they arrive and in which order they were sent.
+/// Frames in flight, by arrival time and order of sending.
 #[derive(Default)]
 struct Wire {
     frames: BTreeMap<(Instant, u64), Outgoing<u64>>,
@@ -488,7 +490,8 @@ impl Wire {
     }
 }
 
-/// Both ends send to each other over wires with faults; every frame must arrive once and in order, and nothing may be kept.
+/// Both ends send to each other over wires with faults. Every frame must arrive once and in order, and no frame may be
+/// kept.
 fn campaign(seed: u64) {
     let mut random = Rng::from_words(&[seed, 1]);
     let single_path = random.below(2) == 0;
@@ -498,7 +501,7 @@ fn campaign(seed: u64) {
     let period = 1 + random.below(32) as u32;
     let buffer = period * (2 + random.below(8) as u32);
     let config = ChannelConfig { buffer, period, timeout: Duration::from_ms(1 + random.below(30)), single_path };
-    // Numbers that wrap within the run, in one case of four.
+    // In one case of four, numbers wrap within the run.
     let mut ends = [1, 2].map(|name| Channel::new(config, Rng::from_words(&[seed, name])));
     if random.below(4) == 0 {
         ends.iter_mut().for_each(|end| end.begin_at(u32::MAX - random.below(50) as u32));
@@ -541,7 +544,7 @@ fn campaign(seed: u64) {
         };
         ends.iter_mut().for_each(|end| end.handle_timeout(now));
         if steps == 100_000 {
-            // However bad it was: when it is over, everything comes to an end.
+            // The faults are over: everything comes to an end.
             faults = Faults { lost: 0, doubled: 0, late: 0, spread_us };
         }
     }
@@ -578,13 +581,13 @@ fn an_idle_channel_ends_at_both_ends() {
     pair.drive(|_| false);
     assert!(pair.a.is_over() && pair.b.is_over());
     assert_eq!((pair.a.poll_timeout(), pair.b.poll_timeout()), (None, None));
-    // And begins anew.
+    // The channel begins anew.
     pair.send(4..6);
     pair.drive(|_| false);
     assert_eq!((&pair.delivered[..], pair.a.counters().given_up), (&[0, 1, 2, 3, 4, 5][..], 0));
 }
 
-/// A copy of an attempt that was refused comes when the other end has nothing any more, and new frames are on their way to it.
+/// A copy of a refused attempt comes when the other end has no frames any more, and new frames are in flight to it.
 #[test]
 fn what_was_refused_once_is_refused_for_good() {
     let mut pair = Pair::new();
@@ -607,7 +610,7 @@ fn what_was_refused_once_is_refused_for_good() {
     let Pair { a, b, now, .. } = &mut pair;
     a.receive(*now, &late.header, late.frame, &mut |f| has.push(f), &mut |_| {}).unwrap();
     assert_eq!(has, [70]);
-    // The other end learns that it arrived, and is idle; a copy of the attempt ends nothing.
+    // The other end learns that its frame arrived, and is idle. A copy of the attempt ends nothing.
     *now = b.poll_timeout().unwrap();
     b.handle_timeout(*now);
     pair.drive(|_| false);
@@ -617,7 +620,7 @@ fn what_was_refused_once_is_refused_for_good() {
     pair.bring_b(attempt).unwrap();
     pair.bring_b(data).unwrap();
     assert_eq!((pair.delivered.len(), pair.b.is_over()), (2, false));
-    // A new attempt is another matter.
+    // A new attempt succeeds.
     pair.now = pair.a.poll_timeout().unwrap();
     pair.a.handle_timeout(pair.now);
     pair.drive(|_| false);
@@ -626,7 +629,7 @@ fn what_was_refused_once_is_refused_for_good() {
     assert!(pair.a.is_over() && pair.b.is_over());
 }
 
-/// Both would end at once, and frames come at once after that.
+/// Both ends close at once, and send frames right after that.
 #[test]
 fn both_may_end_it_at_once() {
     for delayed in [false, true] {
@@ -641,7 +644,7 @@ fn both_may_end_it_at_once() {
         let (a, b) = (pair.a.poll_transmit(pair.now).unwrap(), pair.b.poll_transmit(pair.now).unwrap());
         pair.bring_b(a).unwrap();
         if delayed {
-            // This end has agreed, and begins anew before the other's attempt is there.
+            // This end has agreed, and begins anew before the other end's attempt arrives.
             pair.b.send(pair.now, 70).unwrap();
         }
         pair.bring_a(b).unwrap();

@@ -1,39 +1,46 @@
-//! zCredit: a frame is sent to a VM when that VM's hypervisor has granted a credit for it (Crisan 2014, Algorithms 5.1 and 5.2).
+//! zCredit: a frame is sent to a VM when the VM's hypervisor has granted a credit for the frame (Crisan 2014,
+//! Algorithms 5.1 and 5.2).
 //!
-//! [`Transmission`] is one VM's end towards one other; [`Reception`] is the receive queue of a VM, with all who send to it.
+//! [`Transmission`] is the sending end of a VM towards one other VM. [`Reception`] is the receive queue of a VM with
+//! all its senders.
 //!
-//! Two things differ from the algorithms as they are printed.
+//! zCredit differs from the printed algorithms in two points.
 //!
-//! - **Nothing leaks.** Algorithm 5.2 grants the first waiting request in part and forgets the rest of it, and never counts what it
-//!   grants after a wait, so that `total_granted` wraps and `cdt_requested` never comes down: the sender stalls. Here a request
-//!   that was granted in part stays in its place in the round, and every credit is in exactly one of three places: promised to
-//!   somebody, a frame in the queue, or free. The three add up to `RXQsize` at all times. `tests::as_printed` keeps the stall.
-//! - **Messages may be lost, doubled, delayed, reordered and forged.** So no message says "so many more": all counts are totals since
-//!   the channel began, compared modulo 2^32, and the last word wins. Whoever waits asks again.
+//! - **Nothing leaks.** Algorithm 5.2 grants the first waiting request in part and forgets the rest. It never counts a
+//!   grant after a wait. So `total_granted` wraps, `cdt_requested` never comes down, and the sender stalls. Here a
+//!   request granted in part keeps its place in the round. Every credit is in exactly one of three places: promised to
+//!   a source, a frame in the queue, or free. The three add up to `RXQsize` at all times. `tests::as_printed` keeps the
+//!   stall.
+//! - **Messages may be lost, doubled, delayed, reordered and forged.** So no message carries a difference. All counts
+//!   are totals since the channel began, compared modulo 2^32, and the latest message is valid. A waiting end asks
+//!   again.
 //!
-//! **Credits come back.** Who has been granted credits and spends none is asked where it is ([`Message::Probe`]). Credits
-//! that were spent on frames which never came are free again after [`ReceptionConfig::reclaim_after`]; those of somebody who
-//! spends none and returns none, whether dead or greedy, are taken back at the [`ReceptionConfig::deadline`] and its channel is
-//! ended. Frames that were sent for them just then still have their room, for as long as one may be on its way.
+//! **Credits come back.** A source that holds credits and spends none is probed ([`Message::Probe`]). Credits spent on
+//! frames that never came are free again after [`ReceptionConfig::reclaim_after`]. A dead or greedy source spends no
+//! credits and returns none. At the [`ReceptionConfig::deadline`] the receiver takes such a source's credits back and
+//! ends its channel. Frames sent with these credits at the last moment keep their room for as long as a frame may be on
+//! its way.
 //!
-//! **Nobody holds a receiver's credits against others.** Round robin alone gives credits to whoever wants some, and he who spends his
-//! slowly comes to hold all of them: then everybody has the slowest one's speed. What a source may have unspent is bounded by how soon its
-//! credits come back, beside those of the quickest ([`Reception`], `allowance`); and all together have no more than keeps the last link
-//! busy and some more. Where the network's ports have room for that, nobody is stopped there, and turns decide who has how much of the link.
+//! **No source holds a receiver's credits against others.** Round robin alone gives credits to every source that wants
+//! some. A source that spends credits slowly then comes to hold all of them, and every source has the speed of the
+//! slowest one. So a source's unspent credits are bounded by the time in which its credits come back, compared with the
+//! quickest source ([`Reception`], `allowance`). All sources together hold little more than the credits that keep the
+//! last link busy. Where the network's ports have room for these frames, no source is stopped there, and turns divide
+//! the link.
 //!
-//! **Credits are of a connection**, where the layer below has any and says that one has ended ([`Reception::on_disconnected`],
-//! [`Transmission::on_disconnected`]): nothing that was sent by it arrives any more, so that what was promised for it is free, and nothing
-//! that was promised to its ends before is spent by the next one.
+//! **Credits belong to a connection** where the layer below has connections and reports their end
+//! ([`Reception::on_disconnected`], [`Transmission::on_disconnected`]). No frame of an ended connection arrives any
+//! more, so its promised room is free. The next connection spends no credits that were promised to the earlier one.
 
 mod reception;
 mod transmission;
 
 use crate::time::Duration;
 
-/// A receive queue is shorter than this, in frames, and so less is promised at a time.
+/// A receive queue is shorter than this, in frames, so fewer credits are promised at a time.
 const QUEUE_MAX: u32 = 1 << 24;
 
-/// An eighth of the way to what was seen last.
+/// Moves `before` by an eighth of the way to `last`, the newest sample.
 fn smooth(before: Duration, last: Duration) -> Duration {
     Duration(before.0 - before.0 / 8 + last.0 / 8).max(Duration(1))
 }

@@ -1,24 +1,26 @@
-//! Who sends: Algorithm 5.1.
+//! The sending half: Algorithm 5.1.
 
 use super::{Message, QUEUE_MAX, smooth};
 use crate::time::{Duration, Instant};
 use sluicenet_wire::seq::SeqNumber;
 
-/// Who waits for longer than so many times what it usually does may have been lost, or its answer.
+/// A sender repeats its request after this many times its usual wait: the request or its answer may be lost.
 const PATIENCE: u64 = 4;
 
-/// But no later than after so many times as where answers are quick: one request in that time costs little, and one that was lost much.
+/// Upper bound of the first wait where answers are slow, in multiples of `resync`. A repeated request costs little; a
+/// lost one costs much.
 const PATIENT_AT_MOST: u64 = 8;
 
 /// How one VM asks another for credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmissionConfig {
-    /// Frames that make it ask for more while it still waits for others; the first is always asked for at once.
+    /// New frames that cause another request while an earlier request is still open. Without an open request, a new
+    /// frame causes a request at once.
     pub batch: u32,
-    /// Who waits and hears nothing asks again after so long at least, and then after twice as long each time. Where it takes long until one
-    /// is granted, after four times that, and eight times `resync` at most.
+    /// Shortest wait before a sender without credits repeats its request. Each further wait is twice as long. Where
+    /// grants usually take long, the first wait is four times the usual time, but at most eight times `resync`.
     pub resync: Duration,
-    /// The longest time between two such requests.
+    /// Longest time between two repeated requests.
     pub resync_max: Duration,
 }
 
@@ -28,53 +30,54 @@ impl Default for TransmissionConfig {
     }
 }
 
-/// What happened.
+/// Counters of one sending half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransmissionCounters {
     /// Requests sent, for whatever reason.
     pub requests: u64,
-    /// Those among them that repeated one because nothing was heard.
+    /// Requests that repeated an earlier one because no answer came.
     pub repeated: u64,
-    /// Credits returned, because there was no frame for them any more.
+    /// Credits returned because their frames were withdrawn.
     pub returned: u64,
-    /// Times the receiver ended the channel and another began.
+    /// New channels begun after the first one, for instance because the receiver ended the last one.
     pub resets: u64,
-    /// Messages of another channel, or older than what is known.
+    /// Messages of another channel, or older than the known totals.
     pub stale: u64,
-    /// Grants of more than was asked for: not believed.
+    /// Invalid messages: grants of more credits than were requested, and messages for a receiver.
     pub absurd: u64,
 }
 
-/// One VM's frames for another, and the credits for them. It counts frames; the caller has them.
+/// The frames of one VM for another VM, and their credits. It counts frames; the caller stores them.
 #[derive(Clone, Debug)]
 pub struct Transmission {
     config: TransmissionConfig,
     channel: u32,
-    /// Totals since the channel began, from its number on.
+    /// Totals since the channel began. They start at the channel's number.
     wanted: SeqNumber,
     spent: SeqNumber,
     granted: SeqNumber,
-    /// From 0.
+    /// Total of returned credits. It starts at 0.
     returned: u32,
-    /// Frames that wait (`tx_occupancy`). What is wanted beyond it and beyond what is spent is returned as it is granted.
+    /// Waiting frames (`tx_occupancy`). Credits granted beyond the spent credits and the waiting frames are returned.
     waiting: u32,
-    /// The last total that was asked for (`cdt_requested` is what it is ahead of `granted`).
+    /// The last requested total; `cdt_requested` is `asked - granted`.
     asked: SeqNumber,
     asked_at: Instant,
-    /// When it first asked for what it has not been granted, or was granted a part of it last; and for how long it waits then, smoothed.
+    /// `waits_since`: time of the first request not granted in full, or of its last partial grant. `waited`: smoothed
+    /// time from `waits_since` to the next grant.
     waits_since: Instant,
     waited: Duration,
-    /// Times it asked again since it was granted something, and since anything was heard.
+    /// `tries`: repeated requests since the last grant. `unheard`: repeated requests since the receiver's last message.
     tries: u32,
     unheard: u32,
-    /// A request is due whatever has been asked for.
+    /// A request is due, even without new frames.
     speak: bool,
     counters: TransmissionCounters,
 }
 
 impl Transmission {
-    /// A channel without frames. Of two channels between the same VMs the one with the later number, modulo 2^32, counts: whoever
-    /// begins anew, after a restart for instance, takes a later one.
+    /// Returns a channel without frames. Of two channels between the same VMs, the later number (modulo 2^32) is valid.
+    /// A sender that begins anew, for instance after a restart, takes a later number.
     pub fn new(config: TransmissionConfig, channel: u32) -> Transmission {
         let from = SeqNumber(channel);
         Transmission {
@@ -96,46 +99,46 @@ impl Transmission {
         }
     }
 
-    /// Its number.
+    /// The channel's number.
     pub fn channel(&self) -> u32 {
         self.channel
     }
-    /// Frames that wait.
+    /// Waiting frames.
     pub fn waiting(&self) -> u32 {
         self.waiting
     }
-    /// Credits for frames.
+    /// Unspent credits.
     #[inline(always)]
     pub fn credits(&self) -> u32 {
         self.granted.since(self.spent) as u32
     }
-    /// Times it asked again since anything was heard of the receiver's hypervisor, which answers even when it has nothing to grant.
+    /// Repeated requests since the last message of the receiver's hypervisor. It answers even without credits to grant.
     pub fn unheard(&self) -> u32 {
         self.unheard
     }
-    /// What happened.
+    /// The counters.
     pub fn counters(&self) -> TransmissionCounters {
         self.counters
     }
 
-    /// A frame came, and waits.
+    /// A new frame waits.
     #[inline]
     pub fn on_arrival(&mut self) {
         self.waiting += 1;
-        // Less what is to come for frames that are gone.
+        // Credits still to come for withdrawn frames count for new frames.
         let needed = self.spent + self.waiting;
         if needed > self.wanted {
             self.wanted = needed;
         }
     }
 
-    /// Whether the first of the frames that wait may be sent.
+    /// Whether the first waiting frame may be sent.
     #[inline(always)]
     pub fn may_send(&self) -> bool {
         self.waiting > 0 && self.credits() > 0
     }
 
-    /// It was sent.
+    /// The first waiting frame was sent.
     #[inline]
     pub fn on_sent(&mut self) {
         assert!(self.may_send(), "sent without a frame or a credit");
@@ -143,15 +146,15 @@ impl Transmission {
         self.spent = self.spent + 1;
     }
 
-    /// So many of the frames that wait are gone without having been sent: their credits are returned, as soon as they are there.
+    /// `frames` waiting frames were withdrawn unsent. Their credits are returned as soon as they are granted.
     pub fn on_withdrawn(&mut self, frames: u32) {
         assert!(frames <= self.waiting);
         self.waiting -= frames;
         self.give_back();
     }
 
-    /// So many frames that were sent come back and wait again, in front of those that do. The channel that they were sent in has ended,
-    /// and their credits with it.
+    /// `frames` sent frames come back and wait again, ahead of the other waiting frames. Their channel has ended, and
+    /// its credits with it.
     pub fn on_restored(&mut self, frames: u32) {
         self.waiting += frames;
         let needed = self.spent + self.waiting;
@@ -160,28 +163,30 @@ impl Transmission {
         }
     }
 
-    /// The connection by which frames went, and credits for them were promised, has ended, and so many of its frames come back and wait
-    /// again. Whoever is there now may have promised nothing: another channel begins. What to say about the last one, of which nothing
-    /// comes any more where `all` its frames went that way. Nothing where none of its frames or credits is left.
+    /// The connection that carried frames and credits has ended, and `restored` of its frames wait again. The present
+    /// receiver may have promised nothing, so another channel begins. `all` says that every frame of the old channel
+    /// went over this connection, so none arrives any more. Returns the last message about the old channel, or `None`
+    /// where no frames or credits are left.
     pub fn on_disconnected(&mut self, restored: u32, all: bool) -> Option<(u32, Message)> {
         if restored == 0 && self.waiting == 0 && self.credits() == 0 {
             return None;
         }
         self.waiting += restored;
-        // The receiver counts what has come; earlier than this nothing can be promised.
+        // The receiver counts arrived frames itself. No open promise is older than this total.
         let spent = if all { self.granted - QUEUE_MAX } else { self.spent };
         let said = (self.channel, Message::Close { spent: spent.0, returned: self.returned });
         self.begin_anew(self.channel);
         Some(said)
     }
 
-    /// Its VM is gone, and so are all its frames: what to say last.
+    /// The sending VM is gone, and so are all its frames. Returns the last message.
     pub fn close(self) -> (u32, Message) {
         let returned = self.returned.wrapping_add(self.credits());
         (self.channel, Message::Close { spent: self.granted.0, returned })
     }
 
-    /// What the receiver's hypervisor says. Whether frames may be sent now that could not be before.
+    /// Handles a message of the receiver's hypervisor. Returns whether frames may be sent now that could not be sent
+    /// before.
     pub fn receive(&mut self, now: Instant, channel: u32, message: &Message) -> bool {
         let could = self.may_send();
         if channel == self.channel {
@@ -192,7 +197,7 @@ impl Transmission {
             Message::Grant { granted } => self.on_grant(now, SeqNumber(granted)),
             Message::Probe => self.speak = true,
             Message::Reset { last } => self.begin_anew(last),
-            // From one who sends: of no concern here.
+            // Only receivers get these messages.
             Message::Request { .. } | Message::Close { .. } => self.counters.absurd += 1,
         }
         self.may_send() && !could
@@ -202,7 +207,7 @@ impl Transmission {
         if granted > self.wanted {
             self.counters.absurd += 1;
             if self.is_blocked() {
-                // It remembers one who had this number before, and would answer this one with that one's totals for ever.
+                // The receiver remembers an older channel of this number, and would answer with its totals for ever.
                 self.begin_anew(self.channel);
             }
         } else if granted > self.granted {
@@ -211,12 +216,12 @@ impl Transmission {
             (self.granted, self.tries, self.waits_since) = (granted, 0, now);
             self.give_back();
         } else {
-            // The receiver is there, and has nothing to grant.
+            // The receiver is alive and has nothing to grant.
             self.counters.stale += 1;
         }
     }
 
-    /// Returns credits that there is no frame for.
+    /// Returns credits without a frame.
     fn give_back(&mut self) {
         let surplus = self.credits().saturating_sub(self.waiting);
         if surplus > 0 {
@@ -227,18 +232,18 @@ impl Transmission {
         }
     }
 
-    /// Another channel, later than this one and than `last`, which the receiver remembers.
+    /// Begins a channel with a number later than the present one and later than `last`, which the receiver remembers.
     fn begin_anew(&mut self, last: u32) {
         let (config, waiting, waited, counters) = (self.config, self.waiting, self.waited, self.counters);
         let later = if SeqNumber(last) > SeqNumber(self.channel) { last } else { self.channel };
         *self = Transmission::new(config, later.wrapping_add(1));
         (self.waiting, self.wanted, self.waited, self.counters) = (waiting, self.wanted + waiting, waited, counters);
         self.counters.resets += 1;
-        // The receiver has to learn of it, or what it keeps for the last one stays where it is.
+        // The receiver has to learn of the new channel, or it keeps the old channel's credits.
         self.speak = true;
     }
 
-    /// Who waits without a credit.
+    /// Whether frames wait without a credit.
     fn is_blocked(&self) -> bool {
         self.credits() == 0 && self.waiting > 0
     }
@@ -250,10 +255,10 @@ impl Transmission {
         usual.saturating_mul(1 << self.tries.min(31)).min(self.config.resync_max)
     }
 
-    /// What there is to say, once.
+    /// Returns the next message and its channel, if a message is due.
     pub fn poll_message(&mut self, now: Instant) -> Option<(u32, Message)> {
         let more = self.wanted.since(self.asked) as u32;
-        // What was asked for has been granted, or enough has come since.
+        // The last request was granted in full, or enough frames came since.
         let asks = more > 0 && (self.granted >= self.asked || more >= self.config.batch);
         let again = !asks && !self.speak && self.poll_timeout().is_some_and(|at| at <= now);
         if !(asks || again || self.speak) {
@@ -273,7 +278,7 @@ impl Transmission {
         Some((self.channel, Message::Request { wanted, spent, granted, returned: self.returned }))
     }
 
-    /// When it asks again, unless something is heard.
+    /// When the request is repeated, unless a message comes.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.is_blocked().then(|| self.asked_at.saturating_add(self.patience()))
     }

@@ -1,9 +1,9 @@
-//! Exact max-min fair rates, kept up while flows come, go and move and links change.
+//! Exact max-min fair rates, kept up to date while flows come, go and move and links change.
 //!
-//! Rates are max-min fair when every flow has a bottleneck: its own limit, or a link on its way that is full and on which no
-//! flow is faster (Bertsekas and Gallager, Data Networks, 6.5.2). A change needs new rates only for the flows that lose their
-//! bottleneck by it. So the flows at the changed links are rated alone, all others taken as they are; who has no bottleneck
-//! then is rated with them, until everybody has one.
+//! Rates are max-min fair when every flow has a bottleneck: its own limit, or a full link on its path on which no flow is
+//! faster (Bertsekas and Gallager, Data Networks, 6.5.2). A change needs new rates only for the flows that lose their
+//! bottleneck. So the flows at the changed links are rated first, with all other rates fixed. Flows that then have no
+//! bottleneck are rated with them, until every flow has one.
 
 mod round;
 #[cfg(test)]
@@ -12,21 +12,21 @@ mod tests;
 use crate::slots::insert;
 use round::{Chosen, Round, Touched};
 
-/// Rates that differ by less than this part of themselves are the same: far above what sums of doubles err by, far below a
+/// Rates with a smaller relative difference count as equal: far above the rounding errors of sums of doubles, far below a
 /// packet an hour.
 const SAME: f64 = 1e-9;
 
 /// The bottleneck of a flow that its own limit holds.
 const OWN: u32 = u32::MAX;
-/// The position in a round of what has none.
+/// The position in a round of a flow or link outside the round.
 const NOWHERE: u32 = u32::MAX;
 
-/// A link on a flow's way.
+/// A link on a flow's path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Crossing {
     /// The link.
     pub link: u32,
-    /// What part of the flow's rate crosses it: less than 1 where a flow is spread over several.
+    /// Fraction of the flow's rate that crosses the link: less than 1 if the flow is spread over several links.
     pub share: f64,
 }
 
@@ -34,14 +34,14 @@ pub struct Crossing {
 struct Hop {
     link: u32,
     share: f64,
-    /// Where the flow stands among the link's members.
+    /// The flow's position among the link's members.
     position: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Member {
     flow: u32,
-    /// Which of the flow's hops this link is.
+    /// The index of this link among the flow's hops.
     hop: u32,
     share: f64,
 }
@@ -52,24 +52,24 @@ struct Link {
     capacity: f64,
     members: Vec<Member>,
     is_changed: bool,
-    /// Its position among the links of the round.
+    /// The link's position among the links of the round.
     touched: u32,
 }
 
 #[derive(Clone, Debug)]
 struct Flow {
     hops: Box<[Hop]>,
-    /// Most it can use, bits per second.
+    /// Largest rate that the flow can use, bits per second.
     limit: f64,
     is_live: bool,
 }
 
-/// What links ask of each of their members, kept together.
+/// The data that links need of each member, kept together.
 #[derive(Clone, Copy, Debug)]
 struct State {
     rate: f64,
     bottleneck: u32,
-    /// Its position among the flows of the round.
+    /// The flow's position among the flows of the round.
     chosen: u32,
 }
 
@@ -93,8 +93,8 @@ impl MaxMin {
         MaxMin { links: capacities.into_iter().map(link).collect(), ..MaxMin::default() }
     }
 
-    /// A flow over these links, none of them twice, that can use `limit` bits per second at most. Its number is that of a flow
-    /// that was removed, if there is one.
+    /// Adds a flow over these links, each at most once, with at most `limit` bits per second. The flow reuses the number of
+    /// a removed flow, if there is one.
     pub fn add(&mut self, path: &[Crossing], limit: f64) -> u32 {
         let flow = insert(&mut self.flows, &mut self.free, Flow { hops: Box::default(), limit, is_live: true });
         let state = State { rate: 0.0, bottleneck: OWN, chosen: NOWHERE };
@@ -106,26 +106,26 @@ impl MaxMin {
         flow
     }
 
-    /// Takes a flow out.
+    /// Removes a flow.
     pub fn remove(&mut self, flow: u32) {
         self.leave(flow);
         self.flows[flow as usize].is_live = false;
         self.free.push(flow);
     }
 
-    /// Sends a flow over other links.
+    /// Reroutes a flow over other links.
     pub fn reroute(&mut self, flow: u32, path: &[Crossing]) {
         self.leave(flow);
         self.enter(flow, path);
     }
 
-    /// Changes what a link carries; 0 while it is down.
+    /// Changes a link's capacity; 0 while the link is down.
     pub fn set_capacity(&mut self, link: u32, capacity: f64) {
         self.links[link as usize].capacity = capacity;
         self.change(link);
     }
 
-    /// What a link carries, bits per second.
+    /// The capacity of a link, bits per second.
     pub fn capacity(&self, link: u32) -> f64 {
         self.links[link as usize].capacity
     }
@@ -135,7 +135,7 @@ impl MaxMin {
         self.states[flow as usize].rate
     }
 
-    /// What crosses a link, bits per second.
+    /// The load of a link, bits per second.
     pub fn load(&self, link: u32) -> f64 {
         self.links[link as usize].members.iter().map(|m| m.share * self.rate(m.flow)).sum()
     }
@@ -168,7 +168,7 @@ impl MaxMin {
         }
     }
 
-    /// Makes all rates fair again and calls `changed` with each flow whose rate is another than before.
+    /// Makes all rates fair again and calls `changed` with each flow whose rate changed.
     pub fn settle(&mut self, mut changed: impl FnMut(u32, f64)) {
         for i in 0..self.new_flows.len() {
             let flow = self.new_flows[i];
@@ -184,7 +184,7 @@ impl MaxMin {
             self.round.touched[touched as usize].has_changed = true;
         }
         self.changed_links.clear();
-        // Before anything is rated the changed links themselves say whose bottleneck they were.
+        // Before any flow is rated, only the changed links are checked for flows that lost their bottleneck.
         self.choose_who_lost(false);
         let mut rated = 0;
         while rated < self.round.chosen.len() {
@@ -203,7 +203,7 @@ impl MaxMin {
         self.round.clear();
     }
 
-    /// A link is of the round; its position there.
+    /// Adds a link to the round; returns its position there.
     fn touch(&mut self, link: u32) -> u32 {
         let l = &mut self.links[link as usize];
         if l.touched == NOWHERE {
@@ -213,7 +213,7 @@ impl MaxMin {
         l.touched
     }
 
-    /// A flow is of the round, and so are its links.
+    /// Adds a flow and its links to the round.
     fn choose(&mut self, flow: u32) {
         let s = &mut self.states[flow as usize];
         if s.chosen != NOWHERE {
@@ -232,14 +232,14 @@ impl MaxMin {
         self.round.chosen.push(Chosen { flow, hops, before, limit, is_settled: false });
     }
 
-    /// Chooses the flows at touched links that have no bottleneck any more, or of which one that was rated says that they are
-    /// faster than it is at its own.
+    /// Adds the flows at touched links that lost their bottleneck, or that are faster than a rated flow whose bottleneck is
+    /// the same link.
     fn choose_who_lost(&mut self, is_rated: bool) {
         let mut at = 0;
         while at < self.round.touched.len() {
             let t = &mut self.round.touched[at];
             at += 1;
-            // Where nothing is other than when the link was last looked at, nobody else has lost.
+            // If nothing has changed since the link's last check, no other flow has lost its bottleneck.
             if !std::mem::take(&mut t.has_changed) {
                 continue;
             }

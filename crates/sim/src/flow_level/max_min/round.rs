@@ -1,38 +1,38 @@
-//! The flows that one change has rated anew, and progressive filling of what all others leave to them.
+//! The flows rated anew after a change, and progressive filling of the capacity that all other flows leave to them.
 //!
-//! A few dozen of them are filled again and again, with more each time: what belongs to a round lies together, and is found by its
-//! position there.
+//! A few dozen flows are filled repeatedly, with more flows each time. So the data of a round is kept together, indexed by
+//! the position in the round.
 
 use super::{Link, NOWHERE, OWN, State};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// Marks a flow among the links of the order in which rates are settled.
+/// Marks the number of a flow, as opposed to a link, in the order in which rates are settled.
 const FLOW: u64 = 1 << 32;
-/// After all levels: of a flow that neither its own limit nor a link of its own holds.
+/// After all levels: for a flow held neither by its own limit nor by a link of its own.
 const NEVER: (u64, u64) = (u64::MAX, u64::MAX);
 
 /// A flow that is rated anew.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
     pub flow: u32,
-    /// Where its hops begin and end among those of the round.
+    /// Bounds of the flow's hops among the hops of the round.
     pub hops: (u32, u32),
     pub before: f64,
     pub limit: f64,
     pub is_settled: bool,
 }
 
-/// A link on the way of one.
+/// A link on the path of a flow of the round.
 #[derive(Clone, Debug)]
 pub(super) struct Touched {
     pub link: u32,
-    /// Whether a member has another rate or bottleneck, or was chosen, since the link was looked at last.
+    /// Whether a member's rate or bottleneck changed, or a member was chosen, since the link's last check.
     pub has_changed: bool,
-    /// Whether a member was chosen since `all` was made.
+    /// Whether a member was chosen since `all` was computed.
     pub is_joined: bool,
-    /// Before rates are settled, and meanwhile.
+    /// The unrated flows before rates are settled, and meanwhile.
     all: Open,
     open: Open,
 }
@@ -43,15 +43,15 @@ impl Touched {
     }
 }
 
-/// The flows of the round at a link that have no rate yet.
+/// The unrated flows of the round at a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
     flows: u32,
-    /// The last of them, by its position in the round.
+    /// The last of the flows, by its position in the round.
     last: u32,
-    /// What their shares add up to.
+    /// Sum of the flows' shares.
     shares: f64,
-    /// What all others leave to them.
+    /// Capacity that all other flows leave to these flows.
     residual: f64,
 }
 
@@ -71,21 +71,21 @@ impl Open {
         open
     }
 
-    /// The rate at which they fill the link, at least 0 also where others have taken more than there is.
+    /// The rate at which the flows fill the link: at least 0, even if other flows exceed the capacity.
     fn level(&self) -> f64 {
-        // What is left of a sum of shares by taking them away again can be nothing or less.
+        // After repeated subtraction, rounding errors can make a sum of shares zero or negative.
         self.residual.max(0.0) / self.shares.max(f64::MIN_POSITIVE)
     }
 }
 
-/// The flows that are rated anew and the links they touch, in the order in which they were found.
+/// The flows rated anew and the links they touch, in the order in which they were found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Round {
     pub chosen: Vec<Chosen>,
     pub touched: Vec<Touched>,
-    /// Places of touched links, and shares.
+    /// Positions of touched links, and shares.
     pub hops: Vec<(u32, f64)>,
-    /// Levels as bits, and the link that settles there, or [`FLOW`] and the flow.
+    /// Levels as bits, each with the link that settles there, or [`FLOW`] and the flow.
     order: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
@@ -112,12 +112,13 @@ impl Round {
             let level = || Reverse((t.all.level().to_bits(), u64::from(t.link)));
             match t.all.flows {
                 0 => {}
-                // Its level is the same until its one flow settles: of such links the first one counts.
+                // The level is fixed until the link's only flow settles: of several such links only the lowest level
+                // counts.
                 1 => order[t.all.last as usize] = order[t.all.last as usize].max(level()),
                 _ => order.push(level()),
             }
         }
-        // A level only rises while flows below it are settled: the least one that is still true is final.
+        // A level only rises while flows below it are settled: the lowest level that is still correct is final.
         let mut order = BinaryHeap::from(order);
         while let Some(mut first) = order.peek_mut() {
             let Reverse((bits, what)) = *first;
@@ -152,7 +153,7 @@ impl Round {
         self.order = order;
     }
 
-    /// A flow has its rate, if it has none yet.
+    /// Settles a flow's rate, if the flow has none yet.
     fn settle(&mut self, position: u32, rate: f64, bottleneck: u32, states: &mut [State]) {
         let c = &mut self.chosen[position as usize];
         if std::mem::replace(&mut c.is_settled, true) {

@@ -1,9 +1,9 @@
-//! Rates after changes are those of filling all from nothing.
+//! After changes, the rates equal those of filling all flows from zero.
 
 use super::*;
 use sluicenet_proto::rng::Rng;
 
-/// All flows filled together from nothing, as the definition has it.
+/// Fills all flows together from zero, as in the definition.
 fn from_nothing(capacities: &[f64], flows: &[(Vec<Crossing>, f64)]) -> Vec<f64> {
     let mut rates = vec![None; flows.len()];
     while rates.iter().any(Option::is_none) {

@@ -1,8 +1,8 @@
-//! A fourth neighbour generator: a host whose flows collide, and of those whose core it could have instead the one with whom
-//! they collide least.
+//! A fourth neighbour generator: a host whose flows collide, and the host whose core gives these flows the fewest
+//! collisions.
 //!
-//! In a permutation of thousands of hosts few are left to collide after some rounds, and two hosts at random are seldom one of
-//! them and one that helps it.
+//! In a permutation of thousands of hosts few collisions are left after some rounds. A random pair of hosts then rarely
+//! contains a colliding host and a host whose core helps it.
 
 use super::{Annealing, Inflow, Swap, over};
 use crate::hedera::Host;
@@ -10,11 +10,11 @@ use crate::rng::Rng;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Swaps of which the energy is compared, among those that are equally good for the host itself.
+/// Most swaps whose energy is compared, among those that are equally good for the host itself.
 const COMPARED_MAX: usize = 4;
 
-/// Hosts of which some flow may cross an exceeded link. Each exceeded link has one at least: whoever crossed one at the
-/// beginning, and whoever was moved since. Who crosses none is taken out when drawn.
+/// Hosts with flows that may cross an exceeded link. Each exceeded link has at least one: hosts that crossed one at the
+/// beginning, and hosts moved since. A drawn host that crosses none is removed.
 #[derive(Clone, Debug)]
 pub(super) struct Crowded {
     hosts: Vec<Host>,
@@ -50,7 +50,7 @@ impl Crowded {
 }
 
 impl Annealing {
-    /// Finds the hosts that cross exceeded links as things are.
+    /// Finds the hosts whose flows cross exceeded links in the current state.
     pub(super) fn find_crowded(&mut self) {
         self.crowded.clear();
         for host in 0..self.tree.hosts() {
@@ -60,7 +60,8 @@ impl Annealing {
         }
     }
 
-    /// Of the flows to a host some that cross an exceeded link, if any do; `draw` says from which on to look, of so many.
+    /// One of the flows to a host that cross an exceeded link, if there is one; `draw` returns the index to start from,
+    /// below the given number.
     #[inline(always)]
     fn collision(&self, host: Host, draw: impl FnOnce(u64) -> u64) -> Option<Inflow> {
         let inflows = &self.inflows[Annealing::inflows_of(&self.begins, host)];
@@ -84,7 +85,7 @@ impl Annealing {
         up.or_else(|| from_first.next().filter(|_| is_down())).copied()
     }
 
-    /// A swap that takes flows off an exceeded link; none if there is no other host to swap with, or no such link.
+    /// A swap that takes flows off an exceeded link; `None` if there is no such link or no other host to swap with.
     #[inline(always)]
     pub(super) fn aimed(&mut self, rng: &mut Rng) -> Option<Swap> {
         let (host, inflow) = loop {
@@ -103,8 +104,9 @@ impl Annealing {
         let own = self.aggregation_of[self.core_of(host) as usize] as usize;
         let (up, down) = (inflow.edge as usize * n, t.edge_of(host) as usize * n);
         let is_at_edge = self.edge_up[up + own] > 0 || self.edge_down[down + own] > 0;
-        // A host of its edge switch has another aggregation switch and leaves the links down from there as full as they are; one
-        // that has the same aggregation switch leaves all links at the edge as they are. Now and then the other way round.
+        // Hosts of the same edge switch have other aggregation switches, and a swap leaves the links down from there
+        // equally full. Hosts with the same aggregation switch leave all links at the edge unchanged. Now and then the
+        // choice is reversed.
         let by_edge = is_at_edge != (rng.below(4) == 0);
         let (first, among) = if by_edge {
             ((t.edge_of(host) * t.hosts_per_edge) as usize, t.hosts_per_edge as usize)

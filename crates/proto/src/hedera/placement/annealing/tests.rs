@@ -26,7 +26,7 @@ fn permutation(tree: Tree, rng: &mut Rng) -> Vec<Pair> {
     demands(tree, &flows)
 }
 
-/// Exceeded capacity of all links, from the paths alone.
+/// Exceeded capacity of all links, computed from the paths alone.
 fn energy(a: &Annealing, pairs: &[Pair], faults: &Faults) -> i64 {
     let t = a.tree;
     let mut loads = std::collections::BTreeMap::new();
@@ -125,7 +125,8 @@ fn what_is_kept_is_the_best_state_that_was_seen() {
         let first = a.run(pairs.iter().copied(), &faults, 300, &mut rng);
         assert_eq!(first.energy, links(energy(&a, &pairs, &faults)));
         assert!(first.energy <= first.initial_energy && first.iterations <= 300);
-        // Figure 4.3 begins the next round there, so that nothing gets worse (4.2.4, dynamically-changing flows).
+        // Figure 4.3 begins the next round with the best state, so that nothing gets worse (4.2.4, dynamically-changing
+        // flows).
         let slots = a.slot_of.clone();
         let none = a.run(pairs.iter().copied(), &faults, 0, &mut rng);
         assert_eq!((none.initial_energy, none.energy, &slots), (first.energy, first.energy, &a.slot_of));
@@ -179,8 +180,9 @@ fn a_permutation_collides_less_than_hashing_does() {
     assert!(left < 0.1 * initial, "{initial} {left}");
 }
 
-/// Al-Fares 2012, 4.4.4: close to a non-blocking network in large ones. In a permutation all links are full, so that each unit of
-/// energy is a flow too many on one; a tenth of what there was at first is left after ten rounds, 3 % of the hosts' links.
+/// Al-Fares 2012, 4.4.4: close to a non-blocking network in large trees. In a permutation all links are full, so each unit
+/// of energy is one flow too many on a link. After ten rounds a tenth of the initial energy is left, 3 % of the hosts'
+/// links.
 #[test]
 fn a_permutation_of_many_hosts_is_placed_within_a_few_rounds() {
     let tree = Tree::fat_tree(16).unwrap();
@@ -210,7 +212,7 @@ fn an_exceeded_link_is_always_aimed_at() {
         for _ in 0..100 {
             let aim = a.aimed(&mut rng);
             aimed += aim.is_some() as u32;
-            // With one host only behind an aggregation switch there is nobody to swap with, this time.
+            // With only one host behind an aggregation switch this try has no other host to swap with.
             let retry = |a: &mut Annealing, rng: &mut Rng| (0..100).any(|_| a.aimed(rng).is_some());
             assert!(a.energy == 0 || aim.is_some() || retry(&mut a, &mut rng), "{}", links(a.energy));
             let Some(swap) = (if rng.below(2) == 0 { aim } else { a.neighbour(&mut rng) }) else { continue };
@@ -236,7 +238,7 @@ fn hosts_leave_a_core_that_is_down_and_come_back() {
     let done = a.run(pairs.iter().copied(), &faults, 1_000, &mut rng);
     assert_eq!(uses(&a, 1), 0);
     assert!(pairs.iter().all(|p| faults.leaves(p.src, p.dst, a.path(p.src, p.dst)) || tree.edge_of(p.src) == 3));
-    // Three of four cores are left to four hosts of each pod.
+    // Three of four cores are left for the four hosts of each pod.
     assert!(done.energy >= 4.0, "{done:?}");
     faults.set_switch(Switch::Core(1), true);
     faults.set_link(Link::Edge { edge: 3, aggregation: 1 }, true);

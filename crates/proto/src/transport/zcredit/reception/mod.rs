@@ -1,4 +1,4 @@
-//! Who receives: Algorithm 5.2.
+//! The receiving half: Algorithm 5.2.
 
 mod pace;
 mod round;
@@ -13,35 +13,36 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use sluicenet_wire::seq::SeqNumber;
 
-/// A source that has spent all it had, and of which nothing has come for so long, has lost it or is held up: longer than a frame of a slow
-/// link takes, and not so long as credits are kept for those that are lost.
+/// A source that has spent all its credits, and from which no frame came for this time, has lost frames or is held up.
+/// The time is longer than a frame takes on a slow link. It is shorter than the time for which credits are kept for
+/// lost frames.
 const ASTRAY_AFTER: Duration = Duration::from_ms(10);
 
 /// A VM's receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceptionConfig {
-    /// Frames it holds (`RXQsize`), and so the most that are on their way to it.
+    /// Frames the queue holds (`RXQsize`), and so the most frames on their way to it.
     pub queue: u32,
-    /// Credits of one turn of a source of weight 1, and of one grant where there is need of so many.
+    /// Credits of one turn of a source of weight 1, and of one grant where that many are needed.
     pub batch: u32,
-    /// Whether credits wait for programs that share processors, more than for the network: how soon one is back says little then, and all the
-    /// room may be out.
+    /// Whether credits wait for programs that share processors, more than for the network. The time until a credit is
+    /// back says little then, and credits for the whole queue may be out.
     pub shares_processors: bool,
-    /// Sources it knows at a time, 1 at least; beyond them, the one that has been idle longest is forgotten.
+    /// Sources known at a time, at least 1. Beyond them, the source that has been idle longest is forgotten.
     pub sources: usize,
-    /// A source that has had credits for so long without spending them is asked where it is, again and again.
+    /// A source that has held credits for this time without spending them is probed, again and again.
     pub probe_after: Duration,
-    /// For how long a frame may be on its way: later, its credit is free again.
+    /// Longest time a frame may be on its way. After this time its credit is free again.
     pub reclaim_after: Duration,
-    /// Whether the layer below brings frames and messages of a source in the order they were sent: what was said to be spent and is
-    /// not there is then lost, and its credit free at once.
+    /// Whether the layer below delivers frames and messages of a source in order. A frame reported as sent and not yet
+    /// received is then lost, and its credit is free at once.
     pub ordered: bool,
-    /// A source that has had credits for so long, spends none and returns none, loses them and its channel.
+    /// A source that has held credits for this time, and neither spends nor returns any, loses them and its channel.
     pub deadline: Duration,
 }
 
 impl Default for ReceptionConfig {
-    /// The queue of Crisan 2014, 5.3.3. Times: ours; longer than a pause that a watchdog allows.
+    /// The queue of Crisan 2014, 5.3.3. The times are ours: longer than a pause that a watchdog allows.
     fn default() -> ReceptionConfig {
         ReceptionConfig {
             queue: 512,
@@ -56,14 +57,14 @@ impl Default for ReceptionConfig {
     }
 }
 
-/// What happened.
+/// Counters of one receiving half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceptionCounters {
     /// Frames that came with a credit.
     pub frames: u64,
-    /// Frames that came without one.
+    /// Frames that came without a credit.
     pub without_credit: u64,
-    /// Those among them that had been sent before the source could know that its channel was ended, and had room all the same.
+    /// Frames without a credit that were sent before the source could know the end of its channel, and found room.
     pub overdue: u64,
     /// Credits granted.
     pub granted: u64,
@@ -73,53 +74,53 @@ pub struct ReceptionCounters {
     pub lost: u64,
     /// Credits that were not spent in time, and taken back.
     pub revoked: u64,
-    /// Sources that were asked where they are.
+    /// Probes of sources.
     pub probes: u64,
-    /// Sources that were told to begin anew.
+    /// Sources told to begin anew.
     pub resets: u64,
     /// Sources forgotten for want of room.
     pub forgotten: u64,
-    /// Messages older than what is known.
+    /// Messages older than the known totals.
     pub stale: u64,
-    /// Messages that contradict themselves or what was granted: not believed.
+    /// Messages that contradict themselves or the grants, and are ignored.
     pub absurd: u64,
 }
 
-/// A frame came that no credit was granted for: it has to be dropped.
+/// A frame came without a granted credit. It has to be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoCredit;
 
-/// The receive queue of a VM and all who send to it, named by `S`. It counts frames; the caller has them.
+/// The receive queue of a VM and all its sources, named by `S`. It counts frames; the caller stores them.
 #[derive(Clone, Debug)]
 pub struct Reception<S> {
     config: ReceptionConfig,
     sources: Vec<Source<S>>,
     by_name: BTreeMap<S, usize>,
-    /// Those that want credits and may have more of them, in the order of the round.
+    /// Sources that want credits and may hold more of them, in the order of the round.
     waiting: VecDeque<usize>,
-    /// Those that want some and have all they earned, where all that nobody has earned are out.
+    /// Sources that want credits and hold all they earned, while all spare credits are out.
     spare: VecDeque<usize>,
     sums: Sums,
     least: Least,
-    /// The source that is counted again next, whatever comes of it.
+    /// The source that is recounted next, without an event of its own.
     hand: usize,
-    /// Those that have to be told what they were granted.
+    /// Sources that have to be told about a grant.
     pending: VecDeque<usize>,
-    /// Other things to say.
+    /// Other messages to send.
     says: VecDeque<(S, u32, Message)>,
     /// Frames in the queue.
     queued: u32,
-    /// The most there have been.
+    /// Most frames in the queue so far.
     queued_max: u32,
-    /// Credits that have been granted, and are neither a frame in the queue nor free.
+    /// Granted credits that are neither a frame in the queue nor free.
     promised: u32,
-    /// When sources are looked at again.
+    /// When sources are checked again.
     look_at: Instant,
     counters: ReceptionCounters,
 }
 
 impl<S: Copy + Ord> Reception<S> {
-    /// An empty queue that nobody sends to.
+    /// Returns an empty queue without sources.
     pub fn new(config: ReceptionConfig) -> Reception<S> {
         assert!(config.batch >= 1 && config.batch <= config.queue && config.queue < QUEUE_MAX && config.sources >= 1);
         Reception {
@@ -145,7 +146,7 @@ impl<S: Copy + Ord> Reception<S> {
     pub fn queued(&self) -> u32 {
         self.queued
     }
-    /// The most there have been at a time.
+    /// Most frames in the queue at a time.
     pub fn queued_max(&self) -> u32 {
         self.queued_max
     }
@@ -153,16 +154,16 @@ impl<S: Copy + Ord> Reception<S> {
     pub fn promised(&self) -> u32 {
         self.promised
     }
-    /// Room that is neither.
+    /// Room neither taken by frames nor promised.
     pub fn free(&self) -> u32 {
         self.config.queue - self.queued - self.promised
     }
-    /// What happened.
+    /// The counters.
     pub fn counters(&self) -> ReceptionCounters {
         self.counters
     }
-    /// Whether the queue has never held more than it may, cannot come to by what is promised, every promise is somebody's, and everybody
-    /// who wants credits is where they come from.
+    /// Whether the accounts are consistent: the queue never held more frames than its size, and its promises cannot
+    /// exceed it. Every promise belongs to a source. Every source that wants credits waits in its place.
     pub fn is_sound(&self) -> bool {
         let promised: u32 = self.sources.iter().map(Source::out).sum();
         let room = self.config.queue;
@@ -178,13 +179,14 @@ impl<S: Copy + Ord> Reception<S> {
             && self.sources.iter().all(Source::is_sound)
     }
 
-    /// Its VM is gone: what to tell whom, so that nobody goes on waiting for it or keeps credits of it.
+    /// The receiving VM is gone. Returns a message for each source, so that no source waits for the VM or keeps its
+    /// credits.
     pub fn close(self) -> impl Iterator<Item = (S, u32, Message)> {
         let channels = self.sources.into_iter().filter_map(|s| Some((s.name, s.channel?.number)));
         channels.map(|(name, number)| (name, number, Message::Reset { last: number }))
     }
 
-    /// Sources have turns, and may hold credits, in the proportion of their weights: 1 unless said otherwise, at least 1.
+    /// Sets the weight of a source, at least 1; the default is 1. Turns and held credits are in proportion to weights.
     pub fn set_weight(&mut self, now: Instant, source: S, weight: u32) {
         let at = self.slot_of(now, source);
         if let Some(at) = at {
@@ -193,17 +195,17 @@ impl<S: Copy + Ord> Reception<S> {
         }
     }
 
-    /// A frame of a source comes: it takes the room that was promised to it.
+    /// A frame of a source takes the room that was promised to it.
     ///
     /// # Errors
-    /// When there was no promise: all room is others'.
+    /// The frame has no credit. A late frame of an ended channel is still taken where room is free.
     #[inline]
     pub fn on_frame(&mut self, now: Instant, name: S) -> Result<(), NoCredit> {
         let Some(&at) = self.by_name.get(&name) else { return self.without_credit(None) };
         let source = &mut self.sources[at];
         source.last_heard = now;
         match &mut source.channel {
-            // What was sent first comes first.
+            // Frames of ended channels were sent first, and come first.
             _ if source.late > 0 => source.late -= 1,
             Some(c) if c.outstanding() > 0 => (c.settled, c.is_connected) = (c.settled + 1, true),
             _ => return self.without_credit(Some(at)),
@@ -242,9 +244,9 @@ impl<S: Copy + Ord> Reception<S> {
         self.serve(now);
     }
 
-    /// Nothing comes any more by the connection that a source's frames came by. What was promised for them is free, and the channel of
-    /// which some came has ended: if its other end lives, it has heard of this, too, and begins another. A channel of which none has come
-    /// may be of whoever is there now.
+    /// The connection that carried a source's frames has ended, so no frame comes over it any more. Room promised for
+    /// its frames is free. A channel with frames received over this connection has ended; a living sender has heard of
+    /// this, too, and begins another channel. A channel without received frames may belong to the present peer.
     pub fn on_disconnected(&mut self, now: Instant, name: S) {
         let Some(&at) = self.by_name.get(&name) else { return };
         if core::mem::take(&mut self.sources[at].late_connected) {
@@ -260,13 +262,14 @@ impl<S: Copy + Ord> Reception<S> {
         self.serve(now);
     }
 
-    /// A source's channel, and whether credits are kept for frames of those before, which cannot come if the connection has ended.
+    /// A source's channel, and whether credits are kept for frames of earlier channels. These frames cannot come once
+    /// the connection has ended.
     pub fn channel(&self, name: S) -> Option<(u32, bool)> {
         let source = &self.sources[*self.by_name.get(&name)?];
         Some((source.channel.as_ref()?.number, source.late_connected))
     }
 
-    /// What a source's hypervisor says. Who it is from, the layer below has seen to.
+    /// Handles a message of a source's hypervisor. The layer below has checked its sender.
     pub fn receive(&mut self, now: Instant, source: S, channel: u32, message: &Message) {
         match *message {
             Message::Request { wanted, spent, granted, returned } => {
@@ -286,20 +289,21 @@ impl<S: Copy + Ord> Reception<S> {
         match known {
             Some(0) => {}
             Some(..0) => {
-                // Late, or of one whose clock was set back: that learns it, and begins later than what is remembered.
+                // A late message, or a source whose clock was set back. The source learns this and begins a channel
+                // later than the remembered one.
                 self.counters.stale += 1;
                 let last = self.sources[at].channel.map_or(number, |c| c.number);
                 self.say(name, number, Message::Reset { last });
                 return;
             }
-            // What its last one was ended with it has not heard, or it says this again after that.
+            // The source has not heard the end of its last channel, or an old request came late.
             None if self.sources[at].ended.is_some_and(|last| SeqNumber(number) <= SeqNumber(last)) => {
                 self.counters.stale += 1;
                 let last = self.sources[at].ended.unwrap_or(number);
                 self.say(name, number, Message::Reset { last });
                 return;
             }
-            // A later one, or the first that is heard of.
+            // A later channel, or the source's first known channel.
             Some(1..) | None if is_first => {
                 self.end_channel(now, at);
                 if self.config.ordered {
@@ -309,7 +313,7 @@ impl<S: Copy + Ord> Reception<S> {
                 (source.channel, source.ended) = (Some(Channel::new(number)), None);
                 source.pace = Pace::default();
             }
-            // It began with somebody who was here before, or was ended here.
+            // The channel began with an earlier receiver, or was ended here.
             Some(1..) | None => {
                 self.say(name, number, Message::Reset { last: number });
                 return;
@@ -324,9 +328,9 @@ impl<S: Copy + Ord> Reception<S> {
             return;
         }
         source.last_heard = now;
-        // It does not know yet what it was granted.
+        // The source does not know its last grant yet.
         let is_behind = granted < c.granted;
-        // Who asks again is told that somebody is here, though there is nothing to grant.
+        // A repeated request gets an answer even without new credits, to show that the receiver is alive.
         let is_repeated = !is_behind && wanted <= c.wanted && spent <= c.spent;
         if wanted > c.wanted {
             c.wanted = wanted;
@@ -369,7 +373,7 @@ impl<S: Copy + Ord> Reception<S> {
             return;
         }
         let freed = c.settle_returned(returned);
-        // What is granted beyond what it had spent, nobody will spend.
+        // Credits granted beyond the spent total will never be spent.
         let floor = if spent > c.settled { spent } else { c.settled };
         let unspent = c.granted.since(floor) as u32;
         c.granted = floor;
@@ -378,7 +382,7 @@ impl<S: Copy + Ord> Reception<S> {
         self.end_channel(now, at);
     }
 
-    /// Ends a source's channel: the frames that may be on their way keep their room for a while.
+    /// Ends a source's channel. Frames that may be on their way keep their room for a while.
     fn end_channel(&mut self, now: Instant, at: usize) {
         let source = &mut self.sources[at];
         let Some(c) = source.channel.take() else { return };
@@ -393,7 +397,8 @@ impl<S: Copy + Ord> Reception<S> {
         self.look(now);
     }
 
-    /// The slot of a source, which it is given when it has none; `None` when all slots are taken by others that are not idle.
+    /// Returns the slot of a source. A source without a slot gets one; `None` when all slots belong to sources that are
+    /// not idle.
     fn slot_of(&mut self, now: Instant, name: S) -> Option<usize> {
         if let Some(&at) = self.by_name.get(&name) {
             return Some(at);
@@ -433,7 +438,7 @@ impl<S: Copy + Ord> Reception<S> {
         Some(at)
     }
 
-    /// Frames of channels that have ended do not come any more.
+    /// Frees the credits of ended channels, whose frames do not come any more.
     fn give_up_late(&mut self, now: Instant, at: usize) {
         let source = &mut self.sources[at];
         source.late_connected = false;
@@ -448,7 +453,7 @@ impl<S: Copy + Ord> Reception<S> {
         }
     }
 
-    /// Says something that is not a grant, unless there is too much of that already: whoever needs it asks again.
+    /// Queues a message that is not a grant, unless too many wait already. A source that needs the message asks again.
     fn say(&mut self, to: S, channel: u32, message: Message) {
         const SAYS_MAX: usize = 64;
         if self.says.len() < SAYS_MAX {
@@ -460,7 +465,7 @@ impl<S: Copy + Ord> Reception<S> {
         }
     }
 
-    /// What there is to say, to whom and about which channel, once.
+    /// Returns the next message with its source and channel.
     pub fn poll_message(&mut self) -> Option<(S, u32, Message)> {
         if let Some(said) = self.says.pop_front() {
             return Some(said);
@@ -475,19 +480,19 @@ impl<S: Copy + Ord> Reception<S> {
         None
     }
 
-    /// There is something to look after: looks in a while.
+    /// Sets the time of the next check where credits are promised.
     fn look(&mut self, now: Instant) {
         if self.look_at == Instant::MAX && self.promised > 0 {
             self.look_at = now.saturating_add(self.config.probe_after);
         }
     }
 
-    /// When sources have to be looked at.
+    /// When sources have to be checked.
     pub fn poll_timeout(&self) -> Option<Instant> {
         (self.look_at != Instant::MAX).then_some(self.look_at)
     }
 
-    /// Looks at sources that have credits.
+    /// Checks sources that have credits.
     pub fn handle_timeout(&mut self, now: Instant) {
         if now < self.look_at {
             return;

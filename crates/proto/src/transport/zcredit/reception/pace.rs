@@ -1,4 +1,4 @@
-//! How soon credits come back: of one source, and of the quickest of all.
+//! How soon credits come back, for one source and for the quickest of all sources.
 
 use super::super::{QUEUE_MAX, smooth};
 use crate::time::{Duration, Instant};
@@ -6,44 +6,45 @@ use crate::time::{Duration, Instant};
 /// Parts of a credit.
 pub(super) const PARTS: u64 = 256;
 
-/// A source has earned what comes of it in so many times the least that anybody's credits are out.
+/// A source has earned its arrivals in this many times the least time for which any source's credits are out.
 pub(super) const TIMES: u64 = 8;
 
-/// For how long the least is remembered, at least: a path may become longer.
+/// Shortest time for which the least time is remembered: a path may become longer.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// Rounds of each source that show the least anew, with hardly anything on its way.
+/// Rounds of each source that measure the least time anew, with hardly any frames in flight.
 const ROUNDS_OF_PROBE: u32 = 32;
 
-/// What is known of a source that had nothing for so long is forgotten.
+/// The measured pace of a source is forgotten after this time without credits.
 const FORGOTTEN_AFTER: Duration = Duration::from_ms(10);
 
-/// From a grant until its last credit is back, again and again. By Little's law credits that are out over the time that one is out are
-/// a source's rate; the most of them, since it may have them in turns.
+/// A source's pace, measured in rounds from a grant until its last credit is back. By Little's law, the rate of a
+/// source is its credits out divided by the time one credit is out. The most credits out in a round count, since a
+/// source may get them in turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
-    /// When it was last granted some, how many, and how many were out then.
+    /// The last grant: its time, its credits, and the credits out after it.
     granted: (Instant, u32, u32),
-    /// The round that goes on: since when, how many are still to come back, and the most there were.
+    /// The present round: its start, the credits still to come back, and the most credits out.
     round: Option<(Instant, u32, u32)>,
-    /// The most of the last one, and for how long a credit is out, smoothed: where programs share processors, one is
-    /// out for ten times as long as the next. No time before the first has ended.
+    /// `most`: most credits out in the last round. `took`: smoothed time for which a credit is out; 0 before the end of
+    /// the first round. Where programs share processors, one credit may be out ten times as long as the next.
     most: u32,
     took: Duration,
-    /// What it has earned by that, in parts of a credit.
+    /// Credits earned at this pace, in parts of a credit.
     earned: u64,
-    /// When that was.
+    /// End of the last round.
     ended: Instant,
 }
 
 impl Pace {
-    /// Whether nothing is known of it.
+    /// Whether no round has ended yet.
     #[inline(always)]
     pub fn is_new(&self) -> bool {
         self.took == Duration::ZERO
     }
 
-    /// It wants some, and none is out.
+    /// The source wants credits, and none is out.
     #[inline]
     pub fn on_wanted(&mut self, now: Instant) {
         if now.since(self.ended) >= FORGOTTEN_AFTER {
@@ -51,7 +52,7 @@ impl Pace {
         }
     }
 
-    /// It is granted some: now so many are out.
+    /// The source is granted `credits`; `out` credits are out now.
     #[inline]
     pub fn on_granted(&mut self, now: Instant, credits: u32, out: u32) {
         self.granted = (now, credits, out);
@@ -61,7 +62,7 @@ impl Pace {
         }
     }
 
-    /// Some are back, whether as frames or not, of as many `sources` as there are: so many are out still.
+    /// `credits` are back, as frames or otherwise, and `out` are still out. `sources` is the number of active sources.
     #[inline]
     pub fn on_back(&mut self, now: Instant, credits: u32, out: u32, least: &mut Least, sources: u32) {
         let Some((since, left, most)) = &mut self.round else { return };
@@ -79,13 +80,15 @@ impl Pace {
         }
     }
 
-    /// A round of those that are out, up to the middle one of those that were granted last: on a slow link they go one after the other.
+    /// Begins a round of the credits that are out, up to the middle one of the last grant. On a slow link they come
+    /// back one after the other.
     fn begin(&mut self, out: u32) {
         let (since, credits, most) = self.granted;
         self.round = Some((since, out.saturating_sub(credits / 2).max(1), most));
     }
 
-    /// What came of it in [`TIMES`] the least time, in parts of a credit. Whose credits are out for longer than they were has earned less.
+    /// Credits earned in [`TIMES`] the least time, in parts of a credit. A source whose credits are out for longer than
+    /// before has earned less.
     #[inline]
     pub fn earned(&self, now: Instant, least: &Least) -> u64 {
         match self.round {
@@ -100,15 +103,15 @@ impl Pace {
     }
 }
 
-/// The least time that credits of any source were out. Where there has always been something in front of the last link since it was last seen,
-/// it is looked for: less is granted for a moment.
+/// The least time that credits of any source were out. If frames have always waited in front of the last link since the
+/// last measurement, the time is measured anew: fewer credits are granted for a moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Least {
     before: Duration,
     now: Duration,
     since: Instant,
     last: Instant,
-    /// Rounds of all until it has been found.
+    /// Rounds of all sources until the measurement ends.
     probe: u32,
 }
 
@@ -132,7 +135,7 @@ impl Least {
         self.before.min(self.now)
     }
 
-    /// Whether it is looked for.
+    /// Whether the least time is being measured anew.
     pub fn is_probing(&self) -> bool {
         self.probe > 0
     }
@@ -142,8 +145,8 @@ impl Least {
 mod tests {
     use super::*;
 
-    /// The queue is never empty, so that a credit is out for four times as long as it needs: then less is granted, and it is seen again;
-    /// and where the path has become longer, what was the least before is no more.
+    /// The queue is never empty, so a credit is out four times as long as it needs. Fewer credits are granted then, and
+    /// the least time is measured again. Where the path has become longer, the old least time is forgotten.
     #[test]
     fn the_least_is_looked_for_again_and_what_it_was_is_forgotten() {
         let (quick, full, longer) = (Duration::from_us(10), Duration::from_us(40), Duration::from_us(30));
@@ -166,7 +169,7 @@ mod tests {
             probes.push((before, rounds, least.get()));
         }
         assert_eq!(probes, [(quick, 96, quick), (quick, 96, quick), (longer, 96, longer)]);
-        // Who comes after a rest finds the network empty: nothing has to be held back for that.
+        // A source that sends after a rest finds the network empty, so no credits are held back.
         least.on_round(now.saturating_add(REMEMBERED), full, 3);
         assert!(!least.is_probing());
     }

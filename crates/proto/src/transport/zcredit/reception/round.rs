@@ -1,73 +1,73 @@
-//! Who is next, and how much each may have.
+//! The round: which source is next, and how many credits each source may hold.
 
 use super::Reception;
 use super::pace::{PARTS, TIMES};
 use super::source::Channel;
 use crate::time::Instant;
 
-/// Sources that are counted again where one has to wait for others' credits.
+/// Sources recounted in one `serve` while a source waits for other sources' credits.
 const LOOKS: u32 = 2;
 
-/// Sources that are passed over in a round.
+/// Most sources passed over in a round.
 const PASSED_MAX: usize = 32;
 
-/// Sources that are counted again when another one becomes active.
+/// Sources recounted when another source becomes active.
 pub(super) const LOOKS_OF_NEW: usize = 16;
 
-/// Credits that may be out whatever comes of them.
+/// Credits that may be out, however slowly they come back.
 const WINDOW_MIN: u64 = 8;
 
-/// Credits beside those that have been earned.
+/// Credits of the window in addition to the earned part.
 const WINDOW_SOME: u64 = 8;
 
-/// Credits that nobody has to earn, of a queue of twice as many frames and more: about what fills a round trip.
+/// Credits for new sources, in a queue of twice as many frames or more. They about fill a round trip.
 const NEW_MAX: u32 = 128;
 
-/// Where a source waits.
+/// Place where a source waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RoundState {
-    /// It wants no credits.
+    /// The source wants no credits.
     #[default]
     Nowhere,
-    /// For room, in the round.
+    /// In the round, for room.
     Round,
-    /// For credits that nobody has earned, of which all are out.
+    /// For spare credits, while all of them are out.
     Spare,
-    /// For frames of its own to come.
+    /// For the arrival of its own frames.
     Capped,
 }
 
-/// What credits are.
+/// Kind of credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Of a source of which nothing is known.
+    /// Credits of a source without a measured pace.
     New,
-    /// Of one that holds less than it has earned.
+    /// Credits of a source that holds less than it has earned.
     Earned,
-    /// Of one that does not: nobody has to earn them.
+    /// Credits of a source that holds all it has earned. Spare credits need not be earned.
     Spare,
 }
 
-/// A source's part in the sums of all.
+/// A source's part in the sums over all sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// Its weight while it has credits or wants some.
+    /// The source's weight while it has or wants credits.
     pub weight: u32,
-    /// What it has earned, in parts of a credit.
+    /// Earned credits, in parts of a credit.
     pub earned: u64,
-    /// What it may hold by that and by its part.
+    /// Most credits the source may hold: its earned credits and its part.
     pub limit: u32,
-    /// What it holds of what it has earned.
+    /// Held credits within the earned ones.
     pub quick: u32,
-    /// What it holds beyond it, up to its part.
+    /// Held credits beyond the earned ones, up to the source's part.
     pub spare: u32,
-    /// What it holds while nothing is known of it, up to the part of such a one.
+    /// Held credits of a source without a measured pace, up to the part of a new source.
     pub new: u32,
-    /// Whether it is known and has not earned any.
+    /// Whether the source has a measured pace and has earned less than one credit.
     pub is_slow: bool,
 }
 
-/// Counted of all.
+/// Sums of `Counted` over all sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub weight: u64,
@@ -75,7 +75,7 @@ pub(super) struct Sums {
     pub quick: u32,
     pub spare: u32,
     pub new: u32,
-    /// Sources that have credits or want some, and those of them that have not earned any.
+    /// `active`: sources that have or want credits. `slow`: active sources with less than one earned credit.
     pub active: u32,
     pub slow: u32,
 }
@@ -108,7 +108,7 @@ impl<S: Copy + Ord> Reception<S> {
         }
     }
 
-    /// The channel of a source has ended. Where it stands in a row, it is found there.
+    /// The channel of a source has ended. Its entry in a queue stays there until `serve` removes it.
     pub(super) fn leave(&mut self, at: usize) {
         let source = &mut self.sources[at];
         if source.round_state == RoundState::Capped {
@@ -127,8 +127,8 @@ impl<S: Copy + Ord> Reception<S> {
         self.review(now, at);
     }
 
-    /// What a source has or wants is another, or its weight: it is counted, and back in the round if it may have more now. One whose turn
-    /// is not over goes on with it.
+    /// Recounts a source after a change of its credits, its request or its weight. The source returns to the round if
+    /// it may hold more now. A source with an unfinished turn continues its turn.
     #[inline]
     pub(super) fn review(&mut self, now: Instant, at: usize) {
         self.count(now, at);
@@ -136,7 +136,7 @@ impl<S: Copy + Ord> Reception<S> {
             let kind = self.kind(at);
             self.sources[at].round_state = RoundState::Round;
             match self.sources[at].turn {
-                // Behind those that have waited for as much for longer.
+                // Behind sources that have waited longer for spare credits.
                 _ if kind == Kind::Spare && !self.spare.is_empty() => {
                     self.sources[at].round_state = RoundState::Spare;
                     self.spare.push_back(at);
@@ -147,8 +147,8 @@ impl<S: Copy + Ord> Reception<S> {
         }
     }
 
-    /// Counts so many sources again, one after the other: what they may hold changes with what others do, and with time, and who does nothing
-    /// is seen by nothing else.
+    /// Recounts `sources` sources, one after the other. The credits a source may hold change with other sources and
+    /// with time. No event recounts an idle source.
     pub(super) fn count_others(&mut self, now: Instant, sources: usize) {
         for _ in 0..sources.min(self.sources.len()) {
             self.hand = if self.hand + 1 < self.sources.len() { self.hand + 1 } else { 0 };
@@ -163,7 +163,7 @@ impl<S: Copy + Ord> Reception<S> {
             if source.is_active() { (source.weight, source.pace.earned(now, &self.least)) } else { (0, 0) };
         let part = self.part(at);
         let limit = (((earned + part + PARTS / 2) / PARTS) as u32).max(1);
-        // Of those that are lost as many as of one of which nothing is known.
+        // Lost credits are not held against the source, up to the part of a new source.
         let lost = source.lost(self.part_of(at, self.all_of_new()).div_ceil(PARTS) as u32);
         let has = source.out() - lost;
         let quick = has.min((earned / PARTS) as u32);
@@ -175,10 +175,11 @@ impl<S: Copy + Ord> Reception<S> {
         self.sources[at].counted = counted;
     }
 
-    /// Credits that may be out, of those that come back: what comes in three times the least time that one is out, and some more. It keeps the
-    /// last link busy, whatever else is on the way, and little waits in front of it; and it is less than half of what the sources may have, so
-    /// that the round, and not what each may have, says who is next. The some are as many for every receiver: where several share a link, as
-    /// much waits for each of them there, and so they share it alike.
+    /// Earned credits that may be out: the arrivals in three times the least time a credit is out, and some more. They
+    /// keep the last link busy, whatever else is in flight, and few frames wait in front of the link. They are less
+    /// than half of the credits that sources may hold. So the round decides which source is next, not the limits of the
+    /// sources. The additional credits are the same number for every receiver. Receivers on one link then have equally
+    /// many frames waiting there, and share the link equally.
     fn window(&self) -> u32 {
         let queue = u64::from(self.config.queue);
         let most = if self.least.is_probing() { 0 } else { self.sums.earned * 3 / (TIMES * PARTS) + WINDOW_SOME };
@@ -186,39 +187,42 @@ impl<S: Copy + Ord> Reception<S> {
         most.clamp(least, queue) as u32
     }
 
-    /// Of these, those that are not out: some of the room is left for who comes next.
+    /// Credits of the window that are not out. An eighth of the queue is left for new sources.
     fn left(&self) -> u32 {
         let most = self.window().min(self.config.queue - self.config.queue / 8);
         most.saturating_sub(self.sums.quick)
     }
 
-    /// What more a source may hold whatever others do: what comes of it in two of the least time. Hardly any of it waits in front of
-    /// the last link then, and it would wait here for those who are slow, or held up in front of the network.
+    /// Credits a source may hold in addition, whatever other sources hold: its arrivals in twice the least time. Hardly
+    /// any of these frames wait in front of the last link. Without these credits the source would wait for slow
+    /// sources, or for sources held up in front of the network.
     fn at_once(&self, at: usize) -> u32 {
         let counted = &self.sources[at].counted;
         let most = (counted.earned * 2).div_ceil(TIMES * PARTS) as u32;
         most.saturating_sub(counted.quick)
     }
 
-    /// Of credits that nobody has to earn, those that are not out: as many as there are for parts, or one for each that has not earned any.
+    /// Spare credits that are not out. There are as many as are divided into parts, or one for each source that has
+    /// earned none.
     fn spare_left(&self) -> u32 {
         let parts = self.parts();
         let all = self.sums.slow.clamp(parts, parts.max(self.config.queue.div_ceil(2)));
         all.saturating_sub(self.sums.spare)
     }
 
-    /// Of these a source has so many at a time, by its weight.
+    /// Spare credits that a source takes at a time, by its weight.
     fn stake(&self, at: usize) -> u32 {
         self.sources[at].weight.clamp(1, self.parts())
     }
 
-    /// Credits that are divided into parts: a quarter of the room, or three where credits wait for processors.
+    /// Credits that are divided into parts: a quarter of the queue, or three quarters where credits wait for
+    /// processors.
     fn parts(&self) -> u32 {
         let quarters = if self.config.shares_processors { 3 } else { 1 };
         (self.config.queue * quarters).div_ceil(4)
     }
 
-    /// Of credits for sources of which nothing is known, those that are not out: half of the room, and not more than fills a round trip.
+    /// Credits for new sources that are not out: half of the queue, but no more than fills a round trip.
     fn new_left(&self) -> u32 {
         self.all_of_new().saturating_sub(self.sums.new)
     }
@@ -227,7 +231,7 @@ impl<S: Copy + Ord> Reception<S> {
         self.config.queue.div_ceil(2).min(NEW_MAX)
     }
 
-    /// What a source may hold whatever it makes of it, by weight, in parts of a credit.
+    /// Credits a source may hold regardless of its pace, by weight, in parts of a credit.
     fn part(&self, at: usize) -> u64 {
         match self.sources[at].pace.is_new() {
             true => self.part_of(at, self.all_of_new()),
@@ -240,10 +244,11 @@ impl<S: Copy + Ord> Reception<S> {
         u64::from(credits) * PARTS * weight / self.sums.weight.max(weight)
     }
 
-    /// How many more credits a source may have by what it wants and holds, nothing where that is not worth a message; and what is.
+    /// Returns how many more credits a source may get for its request, or 0 where they are not worth a message. The
+    /// second number is the smallest grant worth a message.
     ///
-    /// The most that it may hold is its part and what it has earned: who spends slowly, since his link is slow or he has stopped, has the first
-    /// and little more; who only lacks credits is quick with those that he has, and soon has the second.
+    /// A source may hold its part and its earned credits. A slow source, with a slow link or a stopped program, holds
+    /// its part and little more. A source that only lacks credits spends them quickly and soon earns more.
     fn allowance(&self, at: usize) -> (u32, u32) {
         let source = &self.sources[at];
         let limit = source.counted.limit;
@@ -253,7 +258,7 @@ impl<S: Copy + Ord> Reception<S> {
         (if more < worth { 0 } else { more }, worth)
     }
 
-    /// What more credits of a source would be.
+    /// Kind of a source's next credits.
     fn kind(&self, at: usize) -> Kind {
         let source = &self.sources[at];
         let Counted { earned, quick, spare, .. } = source.counted;
@@ -264,10 +269,10 @@ impl<S: Copy + Ord> Reception<S> {
         }
     }
 
-    /// Grants what is free, by weighted round robin among those that wait and have not all they may.
+    /// Grants free credits by weighted round robin among waiting sources that hold less than they may.
     pub(super) fn serve(&mut self, now: Instant) {
         let mut looks = LOOKS;
-        // All have two turns and more of what may be out.
+        // The window holds two turns or more of every source.
         let turn =
             (u64::from(self.window()) / (2 * self.sums.weight.max(1))).clamp(1, u64::from(self.config.batch)) as u32;
         let mut left = self.spare_left();
@@ -315,7 +320,7 @@ impl<S: Copy + Ord> Reception<S> {
                 source.turn = turn.saturating_mul(source.weight);
             }
             let asked = more.min(source.turn);
-            // Who has none is not made to wait for others' that may be long in coming.
+            // A source without credits does not wait for other sources' credits, which may be long in coming.
             let is_first = c.outstanding() == 0 && self.queued == 0;
             let least = if is_first || kind == Kind::Spare { 1 } else { asked.min(worth) };
             let (left, least) = match kind {
@@ -327,7 +332,7 @@ impl<S: Copy + Ord> Reception<S> {
                 break;
             }
             if left < least {
-                // Others behind it may not wait for the last link.
+                // Sources behind this one may not wait for the last link.
                 passed += 1;
                 continue;
             }

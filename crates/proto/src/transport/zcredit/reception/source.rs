@@ -1,4 +1,4 @@
-//! Who sends to a receiver, as that knows it.
+//! The sources of a receiver, as the receiver knows them.
 
 use super::pace::Pace;
 use super::round::{Counted, RoundState};
@@ -11,17 +11,17 @@ pub(super) struct Channel {
     pub number: u32,
     pub wanted: SeqNumber,
     pub granted: SeqNumber,
-    /// Credits that are no longer promised: their frame came, they were returned, or lost.
+    /// Total of credits no longer promised: their frame came, or they were returned or lost.
     pub settled: SeqNumber,
-    /// The last total of those that were returned.
+    /// Last reported total of returned credits.
     pub returned: u32,
-    /// The last total that it said it has spent.
+    /// Last reported total of spent credits.
     pub spent: SeqNumber,
-    /// One of those totals, beyond what had settled when it was looked at, and when that was.
+    /// A spent total ahead of `settled`, and the time at which the receiver noticed it.
     pub missing: Option<(SeqNumber, Instant)>,
-    /// What had been granted when it had settled all before, and when that was.
+    /// A granted total that has to be settled by a deadline, and the time at which it was noted.
     pub mark: Option<(SeqNumber, Instant)>,
-    /// A frame of it came by the connection that there is: it is of that connection's other end.
+    /// A frame of the channel came over the present connection, so the channel belongs to that connection's peer.
     pub is_connected: bool,
 }
 
@@ -40,7 +40,7 @@ impl Channel {
             is_connected: false,
         }
     }
-    /// Credits that it may spend.
+    /// Granted credits that are not settled.
     #[inline(always)]
     pub fn outstanding(&self) -> u32 {
         self.granted.since(self.settled) as u32
@@ -48,19 +48,19 @@ impl Channel {
     pub fn want(&self) -> u32 {
         self.wanted.since(self.granted).max(0) as u32
     }
-    /// Whether totals are where a channel can be: nobody is 2^30 credits ahead of or behind what is known.
+    /// Whether totals are plausible: at most 2^30 credits ahead of or behind the granted total.
     pub fn is_in_reach(&self, totals: &[SeqNumber]) -> bool {
         const REACH: u32 = 1 << 30;
         totals.iter().all(|total| total.since(self.granted).unsigned_abs() <= REACH)
     }
-    /// Credits that were returned since it was last said are free. Returns how many.
+    /// Settles credits returned since the last report. Returns their number.
     pub fn settle_returned(&mut self, returned: u32) -> u32 {
         let more = (returned.wrapping_sub(self.returned) as i32).max(0) as u32;
         self.returned = self.returned.wrapping_add(more);
         self.settled = self.settled + more;
         more
     }
-    /// Settles what was spent up to a total and never came. Returns how many.
+    /// Settles credits spent up to a total whose frames never came. Returns their number.
     pub fn give_up(&mut self, spent: SeqNumber) -> u32 {
         let missing = spent.since(self.settled).max(0) as u32;
         self.settled = self.settled + missing;
@@ -74,24 +74,25 @@ pub(super) struct Source<S> {
     pub name: S,
     pub weight: u32,
     pub channel: Option<Channel>,
-    /// Credits of channels that have ended, whose frames may still be on their way, and until when.
+    /// `late`: credits of ended channels whose frames may still be on their way. `late_until`: time up to which they
+    /// are kept.
     pub late: u32,
     pub late_until: Instant,
-    /// All of those channels were of the connection that there is.
+    /// All channels counted in `late` belong to the present connection.
     pub late_connected: bool,
-    /// What is left of its turn.
+    /// Credits left of the source's turn.
     pub turn: u32,
     pub round_state: RoundState,
     pub is_pending: bool,
     pub pace: Pace,
-    /// When a frame of it came last, or it was granted something.
+    /// Time of the source's last frame or last grant.
     pub moved_at: Instant,
-    /// Credits that it has spent without a frame for long: lost, probably, and not held against it.
+    /// Credits spent long ago whose frames did not come: probably lost, and not held against the source.
     pub astray: u32,
-    /// What of it is in the sums of all.
+    /// The source's part in the sums over all sources.
     pub counted: Counted,
     pub last_heard: Instant,
-    /// The last channel that was taken from it, until it begins another.
+    /// The last channel that the receiver ended, until the source begins another.
     pub ended: Option<u32>,
 }
 
@@ -102,16 +103,17 @@ impl<S> Source<S> {
     pub fn is_idle(&self) -> bool {
         self.late == 0 && !self.is_pending && !self.is_active()
     }
-    /// Credits that are out, by all its channels.
+    /// Credits that are out, over all channels of the source.
     pub fn out(&self) -> u32 {
         self.late + self.channel.as_ref().map_or(0, Channel::outstanding)
     }
-    /// Of these, those that are lost, probably, or of channels that have ended: not held against it, up to so many.
+    /// Credits that are out and probably lost, or of ended channels, up to `most`. They are not held against the
+    /// source.
     pub fn lost(&self, most: u32) -> u32 {
         let lost = self.channel.as_ref().map_or(0, |c| self.astray.min(c.outstanding()));
         (self.late + lost).min(most)
     }
-    /// Whether what it is counted as, and where it waits, is what it wants and has.
+    /// Whether the source's counts and waiting place agree with its request and its credits.
     pub fn is_sound(&self) -> bool {
         let want = self.channel.as_ref().map_or(0, Channel::want);
         let waits = want == 0 || self.round_state != RoundState::Nowhere;

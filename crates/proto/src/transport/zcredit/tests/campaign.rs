@@ -1,4 +1,5 @@
-//! Many sources whose messages are lost, doubled, delayed, reordered and forged, against a model that knows where every credit is.
+//! Many sources with lost, doubled, delayed, reordered and forged messages, against a model that knows where every
+//! credit is.
 
 use super::{Wire, sender};
 use crate::rng::Rng;
@@ -6,19 +7,19 @@ use crate::time::{Duration, Instant};
 use crate::transport::zcredit::{Message, Reception, ReceptionConfig, Transmission};
 use alloc::vec::Vec;
 
-/// Messages get lost, doubled, late, reordered and forged; frames come late and in order, and in some runs get lost. Sources die, are
-/// restarted and withdraw frames; the VM stops and goes on.
+/// Messages get lost, doubled, delayed, reordered and forged. Frames come late and in order; in some runs frames get
+/// lost. Sources die, are restarted and withdraw frames. The VM stops and continues.
 struct Campaign {
     seed: u64,
     random: Rng,
     now: Instant,
     receiver: Reception<u8>,
     senders: Vec<Transmission>,
-    /// Frames of each source under way.
+    /// Frames in flight from each source.
     frames: Vec<Wire<u32>>,
     to_receiver: Wire<(u8, u32, Message)>,
     to_senders: Wire<(u8, u32, Message)>,
-    /// Numbers that frames are sent with, and that come next.
+    /// Per source, the number of the next frame to send and of the next frame to arrive.
     sent: Vec<u32>,
     next: Vec<u32>,
     loses_frames: bool,
@@ -53,7 +54,7 @@ impl Campaign {
         }
     }
 
-    /// When a message arrives, each time it does: at the worst seconds from now.
+    /// Arrival times of a message and of its copies: at the worst seconds from now.
     fn fate(&mut self, faulty: bool) -> Vec<Instant> {
         let base = self.now.saturating_add(Duration::from_us(20));
         if !faulty {
@@ -75,7 +76,7 @@ impl Campaign {
             _ => self.senders[usize::from(name)].channel().wrapping_add(self.random.below(60) as u32),
         };
         let (channel, a, b, c) = (word(), word(), word(), word());
-        // Who forges does not know the channel.
+        // A forger does not know the channel.
         let channel = channel.wrapping_add(u32::from(channel == self.senders[usize::from(name)].channel()) << 31);
         let message = match self.random.below(3) {
             0 => Message::Request { wanted: a, spent: b, granted: c, returned: 1 },
@@ -122,12 +123,12 @@ impl Campaign {
         self.receiver.handle_timeout(self.now);
     }
 
-    /// The sums, as seen with the state of both ends.
+    /// Checks the sums against the state of both ends.
     fn check(&self) {
         let r = &self.receiver;
         assert_eq!(r.queued() + r.promised() + r.free(), self.config.queue);
         assert!(r.is_sound(), "seed {}: {r:?}", self.seed);
-        // Whoever may still spend a credit, or has and it is not there yet, has room.
+        // Every credit that may still be spent, or whose frame is in flight, has room.
         let held: u32 = self.senders.iter().map(Transmission::credits).sum();
         let flying: usize = self.frames.iter().map(|wire| wire.things.len()).sum();
         assert!(
@@ -175,7 +176,7 @@ impl Campaign {
                 let withdrawn = self.senders[name].waiting() / 2;
                 self.senders[name].on_withdrawn(withdrawn);
             }
-            // It ends, or dies, and another takes its place later; what waited is gone.
+            // A source ends or dies, and another takes its place later. Its waiting frames are gone.
             2 | 3 => {
                 let channel = self.senders[name].channel();
                 let next = sender(channel.wrapping_add(1 + self.random.below(9) as u32));
@@ -218,7 +219,7 @@ impl Campaign {
         assert_eq!(counters.without_credit, 0, "seed {}", self.seed);
         let frames: u64 = self.sent.iter().map(|&n| u64::from(n)).sum();
         assert_eq!(counters.frames + self.dropped, frames, "seed {}", self.seed);
-        // What was granted came as a frame, came back, or is known to be lost.
+        // Every granted credit came as a frame, was returned, or is known to be lost.
         assert!(counters.granted >= counters.frames + counters.returned, "seed {}: {counters:?}", self.seed);
         assert_eq!(counters.granted, counters.frames + counters.returned + counters.lost, "seed {}", self.seed);
     }

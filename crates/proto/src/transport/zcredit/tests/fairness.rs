@@ -1,4 +1,4 @@
-//! Who has how much of a receiver.
+//! Fairness: each source's share of a receiver.
 
 use super::{SMALL, Wire, ms, sender, talk};
 use crate::time::{Duration, Instant};
@@ -6,12 +6,13 @@ use crate::transport::zcredit::{Reception, ReceptionConfig, Transmission};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Slots of a round trip where links are of 10 Gb/s and 1 us.
+/// Slots of a round trip over links of 10 Gb/s and 1 us.
 const NEAR: u64 = 8;
 
-/// Sources with frames without end, each behind a link of its own that takes a frame in so many slots, or all but the first behind one
-/// link: how many frames of each come in the last 30,000 slots. A slot is a frame's time on the last link; what has a credit is there `delay`
-/// slots later if it meets nobody. The first begins when the others have had all there is for long.
+/// Returns how many frames of each source come in the last 30,000 slots. Sources have endless frames. Each source is
+/// behind its own link, which takes a frame every `every` slots, or all but the first source are behind one link. A
+/// slot is a frame's time on the last link. A frame with a credit arrives there `delay` slots later if it meets no
+/// other frame. The first source begins when the others have long had all the capacity.
 fn rates(delay: u64, queue: u32, every: &[u64], is_one_link: bool, weights: &[u32]) -> Vec<u64> {
     const SLOTS: u64 = 90_000;
     const BEGINS: u64 = 10_000;
@@ -19,7 +20,7 @@ fn rates(delay: u64, queue: u32, every: &[u64], is_one_link: bool, weights: &[u3
     let mut r = Reception::new(config);
     let mut ends: Vec<Transmission> = every.iter().map(|_| sender(1)).collect();
     weights.iter().enumerate().for_each(|(name, &weight)| r.set_weight(ms(0), name as u8, weight));
-    // One after the other, not all at once.
+    // One source after the other, not all at once.
     let all = every.len() as u64;
     let mut leaves: Vec<u64> = (0..).zip(every).map(|(name, every)| name * every / all).collect();
     let (mut link, mut last): (Wire<u8>, VecDeque<u8>) = (Wire::new(), VecDeque::new());
@@ -41,7 +42,7 @@ fn rates(delay: u64, queue: u32, every: &[u64], is_one_link: bool, weights: &[u3
             while let Some((channel, message)) = t.poll_message(now) {
                 r.receive(now, name as u8, channel, &message);
             }
-            // What has a credit waits in front of its link.
+            // A frame with a credit waits in front of its link.
             let at = if is_one_link { name.min(1) } else { name };
             while t.may_send() {
                 t.on_sent();
@@ -67,7 +68,8 @@ fn senders_that_are_slow_leave_a_fast_one_its_share() {
                 every[0] = 1;
                 let came = rates(NEAR, queue, &every, false, &[]);
                 let fair = SLOTS - slow as u64 * SLOTS / pace;
-                // With hardly two for each and one round trip for the fast one, everybody waits for one on its way now and then.
+                // With hardly two credits for each source and one round trip for the fast source, every source waits
+                // for a credit in flight now and then.
                 let [fast, least] = if queue < 4 * slow as u32 { [85, 50] } else { [88, 92] };
                 assert!(came[0] * 100 >= fair * fast, "{queue} {slow} {pace}: {} of {fair}", came[0]);
                 let is_well = |&n: &u64| n * 100 >= SLOTS / pace * least;
@@ -75,12 +77,12 @@ fn senders_that_are_slow_leave_a_fast_one_its_share() {
             }
         }
     }
-    // A fifth of the speed is not slow enough to be held against anybody.
+    // A fifth of the speed is not slow enough to be held against a source.
     let came = rates(NEAR, 64, &[1, 5], false, &[]);
     assert!(came[0] * 100 >= SLOTS * 8 / 10 * 95 && came[1] * 100 >= SLOTS / 5 * 95, "{came:?}");
 }
 
-/// Two that could each fill the link, two of a tenth of its speed and twenty of a hundredth; near and far.
+/// Two sources that could each fill the link, two of a tenth of its speed, and twenty of a hundredth; near and far.
 #[test]
 fn of_sources_of_all_speeds_nobody_has_much_less_than_the_others_leave() {
     for (delay, queue) in [(NEAR, 128), (NEAR, 512), (32, 512), (85, 512)] {
@@ -101,7 +103,7 @@ fn of_sources_of_all_speeds_nobody_has_much_less_than_the_others_leave() {
     }
 }
 
-/// As many as the queue has frames, all behind one slow link, and one that is quick.
+/// As many sources as the queue has frames, all behind one slow link, and one quick source.
 #[test]
 fn sources_as_many_as_credits_do_not_have_them_all() {
     let every: Vec<u64> = [1].into_iter().chain([100; 64]).collect();
@@ -118,7 +120,7 @@ fn sources_that_all_want_more_have_shares_by_weight() {
         assert!(sum * 100 >= 30_000 * 99, "{queue}: {came:?}");
         for (name, weight) in [4, 1, 1, 2, 1].into_iter().enumerate() {
             let fair = sum * weight / 9;
-            // A turn of the first is longer than what may be out of 64.
+            // A turn of the first source is longer than the window of a queue of 64.
             let percent = if queue == 64 { 20 } else { 8 };
             assert!(came[name].abs_diff(fair) * 100 <= percent * fair, "{queue} {name}: {came:?}");
         }
@@ -134,7 +136,8 @@ fn who_stops_with_all_it_may_hold_leaves_the_others_room() {
         talk(ms(0), t, &mut r, name as u8);
     }
     assert_eq!((ends[0].credits(), ends[1].credits()), (32, 16));
-    // The first does nothing any more: the other has its own credits back with each frame, and no more than are free.
+    // The first source does nothing any more. The other gets its own credits back with each frame, and no more than are
+    // free.
     for _ in 0..100 {
         ends[1].on_sent();
         r.on_frame(ms(1), 1).unwrap();

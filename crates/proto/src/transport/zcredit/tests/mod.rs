@@ -1,5 +1,5 @@
-//! Scripts with a clock; the algorithms as they are printed; and many sources whose messages are lost, doubled, delayed, reordered
-//! and forged, against a model that knows where every credit is.
+//! Scripts with a clock; the algorithms as they are printed; and many sources with lost, doubled, delayed, reordered
+//! and forged messages, against a model that knows where every credit is.
 
 mod campaign;
 mod fairness;
@@ -32,7 +32,7 @@ fn sender(channel: u32) -> Transmission {
     Transmission::new(TransmissionConfig { batch: 4, ..TransmissionConfig::default() }, channel)
 }
 
-/// Brings messages across until nobody has any. Returns how many there were.
+/// Delivers messages until neither end has any. Returns their number.
 fn talk(now: Instant, t: &mut Transmission, r: &mut Reception<u8>, name: u8) -> usize {
     let mut messages = 0;
     loop {
@@ -79,9 +79,10 @@ fn the_queue_is_never_promised_twice() {
     (0..8).for_each(|_| b.on_arrival());
     talk(ms(0), &mut a, &mut r, 1);
     talk(ms(0), &mut b, &mut r, 2);
-    // Of whom nothing has come yet may have half of the room if it is alone, and one of two a quarter.
+    // A source without received frames may have half of the room if it is alone; one of two such sources may have a
+    // quarter.
     assert_eq!((a.credits(), b.credits(), r.free()), (5, 3, 2));
-    // Sent is not free: not before the VM has taken it.
+    // The room of a sent frame is not free before the VM has taken the frame.
     (0..5).for_each(|_| a.on_sent());
     (0..2).for_each(|_| r.on_frame(ms(0), 1).unwrap());
     assert_eq!((r.free(), r.poll_message()), (2, None));
@@ -92,7 +93,7 @@ fn the_queue_is_never_promised_twice() {
     (0..3).for_each(|_| a.on_sent());
     (0..3).for_each(|_| r.on_frame(ms(0), 1).unwrap());
     (0..3).for_each(|_| r.on_departure(ms(0)));
-    // Whoever is left may have more, from the next frame of his on.
+    // The remaining source may have more, from its next frame on.
     b.on_sent();
     r.on_frame(ms(0), 2).unwrap();
     r.on_departure(ms(0));
@@ -127,7 +128,7 @@ fn turns_are_in_the_proportion_of_weights() {
         }
     }
     let sent = ends.map(|t| 4_000 - t.waiting());
-    // But for the first queue, which went to who came first.
+    // Except the first queue of credits, which went to the first source.
     assert!(sent[1].abs_diff(3 * sent[0]) <= 3 * 8 && sent[0].abs_diff(sent[2]) <= 2 * 8, "{sent:?}");
 }
 
@@ -141,7 +142,7 @@ fn a_lost_request_or_grant_is_made_good() {
     let (channel, request) = t.poll_message(ms(3)).unwrap();
     r.receive(ms(3), 1, channel, &request);
     r.poll_message().unwrap();
-    // The grant is lost; who asks again hears it again.
+    // The grant is lost; a repeated request gets it again.
     let (channel, request) = t.poll_message(t.poll_timeout().unwrap()).unwrap();
     r.receive(ms(9), 1, channel, &request);
     let (_, channel, grant) = r.poll_message().unwrap();
@@ -160,7 +161,7 @@ fn credits_without_frames_are_returned() {
     t.on_withdrawn(4);
     talk(ms(0), &mut t, &mut r, 1);
     assert_eq!((t.credits(), r.promised(), r.free()), (1, 1, 8));
-    // The VM ends while one is on its way and none has been granted for another yet.
+    // The VM ends while one frame is in flight, and before the credit for another frame is granted.
     t.on_sent();
     (0..2).for_each(|_| t.on_arrival());
     let (channel, close) = t.close();
@@ -176,7 +177,7 @@ fn credits_of_the_dead_come_back() {
     let (mut t, mut r) = (sender(1), Reception::new(SMALL));
     (0..6).for_each(|_| t.on_arrival());
     talk(ms(0), &mut t, &mut r, 1);
-    // Nobody answers for it any more.
+    // The source does not answer any more.
     let mut probes = 0;
     while let Some(at) = r.poll_timeout().filter(|&at| at < ms(2_000)) {
         r.handle_timeout(at);
@@ -184,7 +185,7 @@ fn credits_of_the_dead_come_back() {
             probes += u32::from(message == Message::Probe);
         }
     }
-    // Not asked any more after the deadline; what it may have sent just then still has room for a while.
+    // The source is not probed after the deadline. Frames it may have sent just before still have room for a while.
     assert!((5..=12).contains(&probes), "{probes}");
     assert_eq!((r.counters().revoked, r.counters().lost, r.free()), (5, 5, 10));
     assert_eq!(r.poll_timeout(), None, "nothing to look after");
@@ -195,7 +196,7 @@ fn who_hoards_credits_loses_them_and_who_lives_begins_anew() {
     let (mut t, mut r) = (sender(1), Reception::new(SMALL));
     (0..6).for_each(|_| t.on_arrival());
     talk(ms(0), &mut t, &mut r, 1);
-    // It answers, and spends none.
+    // The source answers, and spends no credits.
     while let Some(at) = r.poll_timeout().filter(|&at| at < ms(1_250)) {
         r.handle_timeout(at);
         talk(at, &mut t, &mut r, 1);
@@ -213,7 +214,7 @@ fn frames_that_never_came_do_not_take_room_for_ever() {
         let (mut t, mut r) = (sender(1), Reception::new(ReceptionConfig { ordered, ..FOR_TEN }));
         (0..10).for_each(|_| t.on_arrival());
         talk(ms(0), &mut t, &mut r, 1);
-        // All are sent, and three are lost.
+        // All frames are sent, and three are lost.
         (0..10).for_each(|_| t.on_sent());
         (0..7).for_each(|_| r.on_frame(ms(0), 1).unwrap());
         (0..7).for_each(|_| r.on_departure(ms(0)));
@@ -247,7 +248,7 @@ fn a_receiver_that_was_restarted_begins_anew() {
     talk(ms(0), &mut t, &mut r, 1);
     (0..2).for_each(|_| t.on_sent());
     r = Reception::new(SMALL);
-    // What was granted by the one before is worth nothing to this one; the next word says so.
+    // Grants of the earlier receiver are worth nothing to this one; its next message says so.
     (0..4).for_each(|_| t.on_arrival());
     talk(ms(1), &mut t, &mut r, 1);
     assert_eq!((t.channel(), t.waiting(), t.credits(), r.promised()), (0, 6, 5, 5));
@@ -263,7 +264,7 @@ fn a_sender_that_was_restarted_takes_a_later_number() {
     (0..7).for_each(|_| later.on_arrival());
     talk_only(ms(1), &mut later, &mut r);
     assert_eq!((later.credits(), r.promised()), (5, 9), "four may still come for the one before");
-    // A word of the one before is none.
+    // A message of the earlier source is ignored.
     r.receive(ms(2), 1, channel, &first);
     assert_eq!((r.counters().stale, r.promised()), (1, 9));
     r.handle_timeout(ms(600));
@@ -271,7 +272,8 @@ fn a_sender_that_was_restarted_takes_a_later_number() {
     assert_eq!((later.credits(), r.promised()), (5, 5));
 }
 
-/// Those of one that spent some and started again, whether its next word comes before the end of the connection is heard of or after.
+/// Credits of a source that spent some and started again. Its next message comes before or after the report of the
+/// connection's end.
 #[test]
 fn credits_of_a_connection_that_ended_are_free_at_once() {
     for word_first in [true, false] {
@@ -291,7 +293,7 @@ fn credits_of_a_connection_that_ended_are_free_at_once() {
         talk_only(ms(2), &mut again, &mut r);
         assert_eq!((again.credits(), r.free(), r.counters().lost), (10, 10, 9), "word first: {word_first}");
         assert!(r.is_sound());
-        // None of them has come by the connection that there is now: that this ends says nothing of them.
+        // None of these frames has come over the present connection, so its end says nothing about them.
         r.on_disconnected(ms(3), 1);
         assert_eq!(r.promised(), 10);
         again.on_sent();
@@ -301,7 +303,8 @@ fn credits_of_a_connection_that_ended_are_free_at_once() {
     }
 }
 
-/// Whoever lost a connection, with a receiver that lives: its words about the last channel are answered with a number to begin after.
+/// A source that lost a connection, while the receiver lives. Messages about the last channel are answered with a
+/// number to begin after.
 #[test]
 fn who_goes_on_with_credits_of_a_connection_that_ended_is_told() {
     let (mut t, mut r) = (sender(5), Reception::new(SMALL));
@@ -310,7 +313,7 @@ fn who_goes_on_with_credits_of_a_connection_that_ended_is_told() {
     t.on_sent();
     r.on_frame(ms(0), 1).unwrap();
     r.on_disconnected(ms(1), 1);
-    // Also one that says the first word of that channel once more, or of one before.
+    // Also a source that repeats the first message of that channel, or of an earlier one.
     for channel in [5, 4] {
         let first = Message::Request { wanted: channel + 3, spent: channel, granted: channel, returned: 0 };
         r.receive(ms(1), 1, channel, &first);
@@ -327,16 +330,16 @@ fn frames_that_come_back_wait_for_credits_of_whoever_is_there_now() {
     (0..10).for_each(|_| t.on_arrival());
     talk(ms(0), &mut t, &mut r, 1);
     (0..7).for_each(|_| t.on_sent());
-    // Two of seven came, two were lost with the connection, and three had not been sent by it.
+    // Two of seven frames came, two were lost with the connection, and three were not sent over it.
     (0..2).for_each(|_| r.on_frame(ms(0), 1).unwrap());
     let (channel, last) = t.on_disconnected(3, true).unwrap();
     assert_eq!((t.waiting(), t.credits(), t.channel()), (6, 0, 2));
-    // The same receiver knows what has come, and nothing else is under way.
+    // The same receiver knows which frames have come, and no other frame is in flight.
     r.receive(ms(1), 1, channel, &last);
     assert_eq!((r.promised(), r.queued()), (0, 2));
     talk(ms(1), &mut t, &mut r, 1);
     assert_eq!((t.credits(), r.promised()), (6, 6));
-    // A new one has promised nothing.
+    // A new receiver has promised nothing.
     r = Reception::new(FOR_TEN);
     let (channel, last) = t.on_disconnected(0, true).unwrap();
     r.receive(ms(2), 1, channel, &last);
@@ -346,7 +349,7 @@ fn frames_that_come_back_wait_for_credits_of_whoever_is_there_now() {
     assert_eq!(t.on_disconnected(0, true), None, "nobody has anything to give back");
 }
 
-/// One whose clock was set back between two lives, or that lived half the numbers ago.
+/// A sender whose clock was set back between two lives, or that lived half the numbers ago.
 #[test]
 fn a_sender_that_comes_back_with_an_earlier_number_learns_it() {
     for earlier in [4, 5_u32.wrapping_sub(1 << 20), 5_u32.wrapping_sub((1 << 31) - 1)] {
@@ -364,7 +367,7 @@ fn a_sender_that_comes_back_with_an_earlier_number_learns_it() {
     }
 }
 
-/// As [`talk`], where the receiver may have something to say about another channel.
+/// As [`talk`], where the receiver may have messages about another channel.
 fn talk_only(now: Instant, t: &mut Transmission, r: &mut Reception<u8>) {
     while let Some((channel, message)) = t.poll_message(now) {
         r.receive(now, 1, channel, &message);
@@ -382,13 +385,13 @@ fn absurd_words_change_nothing() {
     let before = (r.promised(), r.free());
     let request = |wanted, spent, granted, returned| Message::Request { wanted, spent, granted, returned };
     let absurd = [
-        // Spent or known what was never granted.
+        // Spent credits, or a granted total, beyond the grants.
         request(4, 5, 5, 0),
         request(9, 2, 5, 0),
         request(4, 4, 2, 0),
-        // Wanted less than was spent.
+        // Wanted fewer credits than were spent.
         request(1, 2, 4, 0),
-        // Returned more than it had.
+        // Returned more credits than the source had.
         request(4, 4, 4, 4),
         request(4, 4, 4, 1 << 30),
         // Half the numbers ahead.
@@ -404,10 +407,10 @@ fn absurd_words_change_nothing() {
         r.receive(ms(0), 1, 1, message);
         assert_eq!((r.counters().absurd, r.promised(), r.free()), (at as u64 + 1, before.0, before.1), "{message:?}");
     }
-    // Who wants more than all room there is gets it as it becomes free, like everybody.
+    // A source that wants more than all the room gets credits as room becomes free, like every source.
     r.receive(ms(0), 1, 1, &request(1 << 30, 1, 4, 0));
     assert_eq!((r.promised(), r.free()), (5, 5));
-    // And grants that nobody can have made.
+    // And grants that no receiver can have made.
     for granted in [5, 1 << 20, 1 << 31] {
         t.receive(ms(0), 1, &Message::Grant { granted });
     }
@@ -417,8 +420,8 @@ fn absurd_words_change_nothing() {
     assert_eq!(t.counters().absurd + t.counters().stale, 5);
 }
 
-/// As the fault campaign found it (seed 2005 of the uplinks): one that was started again takes the number it had, and the receiver goes
-/// on with totals that the new one cannot have.
+/// Found by the fault campaign (seed 2005 of the uplinks). A restarted sender takes its old number, and the receiver
+/// continues with totals that the new sender cannot have.
 #[test]
 fn who_comes_back_with_its_old_number_takes_another() {
     let (mut t, mut r) = (sender(1), Reception::new(SMALL));
@@ -441,7 +444,7 @@ fn who_comes_back_with_its_old_number_takes_another() {
 #[test]
 fn names_are_bounded() {
     let mut r = Reception::new(SMALL);
-    // Four that are served and idle again, and then many more: those idle longest are forgotten.
+    // Four sources are served and idle again, and then many more: those idle longest are forgotten.
     for name in 0..100u8 {
         let mut t = sender(1);
         t.on_arrival();
@@ -451,7 +454,7 @@ fn names_are_bounded() {
         r.on_departure(ms(name.into()));
     }
     assert_eq!((r.counters().forgotten, r.free()), (96, 10));
-    // Those that have credits are not.
+    // Sources with credits are not forgotten.
     let mut busy: Vec<Transmission> = (0..4).map(|_| sender(9)).collect();
     for (name, t) in busy.iter_mut().enumerate() {
         t.on_arrival();
@@ -464,8 +467,8 @@ fn names_are_bounded() {
     assert_eq!((r.poll_message(), r.promised()), (None, 4));
 }
 
-/// Words at random, about channels that are there, from sources that send, or do not, what they were granted: every place in
-/// the queue is in one state, and those who keep to the rules are served.
+/// Random messages about existing channels, from sources that spend their grants or do not. Every place in the queue is
+/// in one state, and sources that keep to the rules are served.
 #[test]
 fn every_message_keeps_the_sums() {
     let mut random = Rng::from_words(&[5]);
@@ -567,7 +570,7 @@ mod as_printed {
     }
 }
 
-/// One sender with many frames and a queue of two: the algorithms as printed stop for ever, these do not.
+/// One sender with many frames and a queue of two. The algorithms as printed stop for ever; ours do not.
 #[test]
 fn the_stall_of_the_algorithm_as_printed() {
     let mut t = as_printed::Transmission { tx_occupancy: 20, ..Default::default() };
@@ -584,7 +587,7 @@ fn the_stall_of_the_algorithm_as_printed() {
             break;
         }
     }
-    // It asked for 20, was granted 2 of them, and the other 18 are requested for ever.
+    // The sender asked for 20 credits and was granted 2; the other 18 are requested for ever.
     assert_eq!((delivered, t.tx_occupancy, t.cdt_requested), (2, 18, 18));
 
     let (mut t, mut r) = (sender(1), Reception::new(ReceptionConfig { queue: 2, ..SMALL }));
@@ -603,7 +606,7 @@ fn the_stall_of_the_algorithm_as_printed() {
     assert_eq!((delivered, t.waiting(), r.free()), (20, 0, 2));
 }
 
-/// Things under way, by when they arrive and in which order they were sent.
+/// Items in flight, by arrival time and order of sending.
 struct Wire<T> {
     things: BTreeMap<(Instant, u64), T>,
     sent: u64,
@@ -623,7 +626,8 @@ impl<T> Wire<T> {
     }
 }
 
-/// Where a credit is long in coming, who waits does not ask again and again for what is on its way; and who was not heard asks again.
+/// Where credits are long in coming, a waiting sender does not repeat requests for credits in flight. A sender whose
+/// request was lost repeats it.
 #[test]
 fn who_usually_waits_long_asks_again_later() {
     let mut t = sender(1);
@@ -642,7 +646,7 @@ fn who_usually_waits_long_asks_again_later() {
         t.on_sent();
         asked.push(requests);
     }
-    // At first after 1, 3, 7 and 15 ms, then after 8.
+    // Requests are repeated at first after 1, 3, 7 and 15 ms, then after 8 ms.
     assert_eq!((asked[0], &asked[1..]), (5, &[2; 19][..]));
     t.on_arrival();
     assert!(t.poll_message(ms(1_000)).is_some());
