@@ -56,8 +56,7 @@ pub enum DropReason {
     StrayFragment,
     /// The receiver's hypervisor has granted no credit for the frame.
     NoCredit,
-    /// In a TCP tunnel whose connection ended before the other server acknowledged the frame, which may have arrived
-    /// nevertheless; or for a server that does not answer.
+    /// In a TCP tunnel that ended before the frame was acknowledged (it may have arrived), or for a silent server.
     TunnelEnded,
     /// Between endpoints that may not communicate.
     Denied,

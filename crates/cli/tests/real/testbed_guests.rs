@@ -29,12 +29,12 @@ kind = "partition-aggregate-2"
 among = "vms"
 workers = 1
 response = "20 KB"
-queries = 30
+queries = 60
 warmup_queries = 5
 [[workload]]
 kind = "background"
 flow_size = { kind = "cdf-file", file = "sizes.txt" }
-inter_arrival = "1 ms"
+inter_arrival = "4 ms"
 [testbed]
 slowdown = 100
 response = "1 s"
@@ -115,7 +115,7 @@ fn guests_are_brought_up_measured_and_gone_however_it_ends() {
     let cell = &printed["cells"][0];
     assert_eq!((&printed["guests"], &printed["tenants"]), (&true.into(), &2.into()));
     let figures = &cell["figures"];
-    assert_eq!((&figures["queries"], &figures["unfinished"]), (&25.into(), &0.into()), "{cell}");
+    assert_eq!((&figures["queries"], &figures["unfinished"]), (&55.into(), &0.into()), "{cell}");
     assert_eq!(figures["congestion"], "vegas");
     for place in ["virtual_network", "physical_network", "edges"] {
         assert_eq!(cell["lost"][place], 0, "{cell}");
