@@ -353,7 +353,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
             {
                 self.enter_port(now, host, pool, vm, at);
             }
-            if self.gate.has_received(vm) && host.guests[vm].rx_free > now {
+            if self.gate.has_received(vm) {
                 self.await_port(host, vm);
             }
         }
@@ -506,7 +506,6 @@ impl<G: Stage, N: Stage, I: Isolation> Chain for Virtualised<G, N, I> {
         }
     }
     fn receive_metadata(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, packet: &Packet) {
-        self.gate(host, pool, |stage, cx| stage.receive_metadata(now, packet, cx));
         self.network(host, pool, |stage, cx| stage.receive_metadata(now, packet, cx));
     }
     fn report(&self, report: &mut Report) {

@@ -188,7 +188,7 @@ pub trait Stage: Debug + Send {
     fn poll_receive(&mut self, _now: Instant, _lane: Lane, _cx: &mut Context<'_>) -> Option<Handle> {
         None
     }
-    /// Metadata arrived that the peer stage sent beside its frames by [`Context::send_metadata`].
+    /// Metadata arrived that the peer stage sent beside its frames by [`Context::send_metadata`]. Network stages only.
     #[inline(always)]
     fn receive_metadata(&mut self, _now: Instant, _packet: &Packet, _cx: &mut Context<'_>) {}
 
