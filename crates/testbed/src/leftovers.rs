@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 /// a running process, and namespaces whose owner is not recorded.
 ///
 /// # Errors
-/// A leftover could not be removed.
+/// A record or a folder cannot be read or written.
 pub fn clean() -> io::Result<Cleaned> {
     let dir = TestbedDir::of_the_machine();
     let (in_use, recorded) = namespaces()?;
@@ -29,7 +29,7 @@ pub fn clean() -> io::Result<Cleaned> {
     }
     let others = clean::clean(|_| true)?;
     cleaned.gone.extend(others.gone);
-    cleaned.kept = others.kept;
+    (cleaned.kept, cleaned.failed) = (others.kept, others.failed);
     for name in netns::named()?.into_iter().filter(|name| !recorded.contains(name)) {
         cleaned.kept.push(format!("namespace {name}: its owner is unknown; `ip netns del {name}` removes it"));
     }

@@ -227,15 +227,18 @@ fn down(global: Global) -> Result<(), Failure> {
 pub(super) fn clean_up(global: Global) -> Result<(), Failure> {
     let cleaned = clean().map_err(failed)?;
     if global.json {
-        output::json(&serde_json::json!({ "removed": cleaned.gone, "kept": cleaned.kept }));
-        return Ok(());
+        output::json(&serde_json::json!({ "removed": cleaned.gone, "kept": cleaned.kept, "failed": cleaned.failed }));
+    } else {
+        said(&cleaned.gone, global);
+        if !global.quiet && !cleaned.kept.is_empty() {
+            output::print(&format!("kept {} things\n", cleaned.kept.len()));
+            cleaned.kept.iter().for_each(|what| output::print(&format!("  {what}\n")));
+        }
     }
-    said(&cleaned.gone, global);
-    if !global.quiet && !cleaned.kept.is_empty() {
-        output::print(&format!("kept {} things\n", cleaned.kept.len()));
-        cleaned.kept.iter().for_each(|what| output::print(&format!("  {what}\n")));
+    match &cleaned.failed[..] {
+        [] => Ok(()),
+        all => Err(Failure::Failed(all.join("\n"))),
     }
-    Ok(())
 }
 
 fn said(gone: &[String], global: Global) {

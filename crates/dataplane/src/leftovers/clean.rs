@@ -16,17 +16,18 @@ pub struct Cleaned {
     pub gone: Vec<String>,
     /// Kept, and why.
     pub kept: Vec<String>,
+    /// Why the other things could not be removed.
+    pub failed: Vec<String>,
 }
 
 /// Removes the leftovers of processes that have ended, of those whose numbers are `wanted`.
 ///
 /// # Errors
-/// The first thing that could not be removed; all others are gone.
+/// A record cannot be read or written.
 pub fn clean(wanted: impl Fn(i32) -> bool) -> io::Result<Cleaned> {
     let mut cleaned = Cleaned::default();
-    let mut failed = Ok(());
     let own = rustix::process::getpid().as_raw_pid();
-    for record in records()?.into_iter().filter(|r| wanted(r.pid) && r.pid != own) {
+    for mut record in records()?.into_iter().filter(|r| wanted(r.pid) && r.pid != own) {
         if record.is_alive() {
             let things: Vec<String> = record.things.iter().map(Leftover::to_string).collect();
             cleaned.kept.push(format!(
@@ -38,27 +39,19 @@ pub fn clean(wanted: impl Fn(i32) -> bool) -> io::Result<Cleaned> {
             continue;
         }
         // Programs come first in the order of things.
-        let mut is_done = true;
-        for thing in &record.things {
-            match remove(thing) {
+        for thing in std::mem::take(&mut record.things) {
+            match remove(&thing) {
                 Ok(true) => cleaned.gone.push(thing.to_string()),
                 Ok(false) => {}
                 Err(e) => {
-                    is_done = false;
-                    failed = failed.and(Err(e));
+                    cleaned.failed.push(e.to_string());
+                    record.things.insert(thing);
                 }
             }
         }
-        if !is_done {
-            continue;
-        }
-        match std::fs::remove_file(record.file()) {
-            // The removal of the last thing deleted it.
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
+        record.write()?;
     }
-    failed.map(|()| cleaned)
+    Ok(cleaned)
 }
 
 /// Removes a thing; whether it was there.

@@ -289,6 +289,8 @@ mod tests {
 
     #[test]
     fn more_descriptors_than_a_shell_has() {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(1_024), maximum }).unwrap();
         raise_descriptors();
         let has = getrlimit(Resource::Nofile);
         assert!(has.current.is_none_or(|n| n >= DESCRIPTORS || Some(n) == has.maximum), "{has:?}");
@@ -307,6 +309,8 @@ mod tests {
         let listener = all.listen(&here, 0, style).unwrap();
         let has = [sockopt::socket_recv_buffer_size(&listener), sockopt::socket_send_buffer_size(&listener)];
         assert!(has.iter().all(|has| (64_000..=128_000).contains(has.as_ref().unwrap())), "{has:?}");
+        let e = PaError::io("a socket", &io::Error::from(rustix::io::Errno::MFILE)).to_string();
+        assert!(e.contains("a socket: ") && e.contains("inter_arrival"), "{e}");
         assert!(verify(&listener, "reno").is_ok() && verify(&listener, "cubic") == Err("reno".into()));
     }
 }

@@ -12,6 +12,11 @@ use std::time::{Duration, Instant};
 
 const HOLD: &str = "SLUICENET_TEST_HOLD";
 
+/// A folder below a file: nobody can remove it.
+fn unremovable(tag: &str) -> Leftover {
+    Leftover::Folder(format!("/dev/null/{tag}").into())
+}
+
 /// The process of the test below: makes a namespace, a folder and a program there, reports that, and waits to be killed.
 #[test]
 fn another_process_that_holds_something() {
@@ -20,6 +25,7 @@ fn another_process_that_holds_something() {
     let folder = std::env::temp_dir().join(format!("sluicenet-{tag}"));
     leftovers::add(Leftover::Folder(folder.clone())).unwrap();
     std::fs::create_dir(&folder).unwrap();
+    leftovers::add(unremovable(&tag)).unwrap();
     let mut sleep = Command::new("sleep");
     sleep.arg("600");
     // The thread that starts the program ends first.
@@ -77,6 +83,10 @@ fn leftovers_of_a_killed_process_are_removed_and_things_of_a_running_one_kept() 
     let cleaned = clean(its).unwrap();
     assert_eq!(cleaned.gone, [format!("namespace {name}"), folder.display().to_string()]);
     assert!(cleaned.kept.is_empty() && !folder.exists() && !netns::named().unwrap().contains(&name));
+    // The thing that cannot be removed stays in the record, alone.
+    assert!(cleaned.failed.len() == 1 && cleaned.failed[0].contains("/dev/null/"), "{cleaned:?}");
+    assert_eq!(clean(its).unwrap(), Cleaned { failed: cleaned.failed, ..Cleaned::default() });
+    leftovers::forget(&unremovable(&tag));
     assert_eq!(clean(its).unwrap(), Cleaned::default());
 }
 
