@@ -112,8 +112,13 @@ struct Overrides {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Override the seed
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = seed)]
     seed: Option<u64>,
+}
+
+/// The value of `--seed`.
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
 }
 
 impl Overrides {

@@ -102,10 +102,19 @@ fn check_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Resu
     }
     let bytes = links.iter().map(|l| headroom(scenario, l, &links[plan.link_index(l.to.0, l.to.1)])).max();
     match bytes {
-        Some(bytes) if bytes > BUFFER_MAX.0 => Err(scenario
-            .locations
-            .error("topology.link_delay", format!("a link needs {bytes} B of headroom: at most {} B", BUFFER_MAX.0))
-            .hint("so much is on its way when a pause acts: shorter or slower links, or a faster pfc.response")),
+        Some(bytes) if bytes > BUFFER_MAX.0 => {
+            let mut delays = [
+                ("topology.link_delay", scenario.topology.link.delay),
+                ("adapter.delay", scenario.adapter.delay),
+                ("switch.delay", scenario.switch.delay),
+                ("pfc.response", scenario.pfc.response),
+            ];
+            delays.sort_by_key(|delay| std::cmp::Reverse(delay.1));
+            let longest = delays.map(|delay| delay.0);
+            let message = format!("a link needs {bytes} B of headroom: at most {} B", BUFFER_MAX.0);
+            let hint = "this many bytes arrive until a pause acts: use shorter delays or slower links";
+            Err(scenario.locations.error_at(&longest, message).hint(hint))
+        }
         _ => Ok(()),
     }
 }

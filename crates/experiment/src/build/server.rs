@@ -114,7 +114,6 @@ fn server_config(
             true => scenario.overlay.encapsulation.as_bytes() as u16,
             false => 0,
         },
-        gate: gate_stages(scenario, weights),
         network: network_stages(scenario),
     });
     let mtu = scenario.host_mtu().as_bytes() as u16;
@@ -134,6 +133,7 @@ fn server_config(
             WhenFull::Stop => NodeWhenFull::Stop,
             WhenFull::Drop => NodeWhenFull::Drop,
         },
+        gate: if inside { gate_stages(scenario, weights) } else { Vec::new() },
         virtual_network,
         lossy_vnics: scenario.server.lossy_vnic.map(|priority| LossyVnics {
             priority,
@@ -146,7 +146,7 @@ fn server_config(
     }
 }
 
-/// The stages between the guests and the vSwitch, from the guests down.
+/// The stages below the guests, from the guests down.
 fn gate_stages(scenario: &Scenario, weights: &Arc<Weights>) -> Vec<Arc<dyn StageConfig>> {
     let mut stages = Vec::new();
     stages.extend(scenario.zcredit.enabled.then(|| credits(scenario, weights)));

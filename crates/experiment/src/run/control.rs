@@ -279,11 +279,13 @@ pub(super) fn steering(s: &Scenario, control: Option<&Control>) -> Vec<Steering>
 
 /// Gives the switches of a world their parts.
 pub(super) fn install<A>(s: &Scenario, control: Option<&Control>, world: &mut World<A>, hosts: u32) {
-    for (node, steering) in world.nodes.iter_mut().skip(hosts as usize).zip(steering(s, control)) {
-        if let Node::Switch(switch) = node {
-            switch.steer(steering);
-        }
-    }
+    let nodes = std::mem::take(&mut world.nodes).into_iter();
+    let steering = (0..hosts).map(|_| None).chain(steering(s, control).into_iter().map(Some));
+    let steer = |(node, steering)| match (node, steering) {
+        (Node::Switch(switch), Some(steering)) => Node::Switch(Box::new(switch.steered(steering))),
+        (node, _) => node,
+    };
+    world.nodes = nodes.zip(steering.chain(std::iter::repeat_with(|| None))).map(steer).collect();
 }
 
 fn of<A: App>(engine: &mut Engine<A>, switch: u32) -> Option<&mut Steering> {

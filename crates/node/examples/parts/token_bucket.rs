@@ -1,6 +1,6 @@
 //! A stage that limits the rate of each VM by a token bucket.
 
-use super::{Address, Context, Handle, Lane, Report, Stage, StageConfig};
+use super::{Context, Handle, Lane, Report, Stage, StageConfig};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -11,8 +11,8 @@ use sluicenet_proto::units::Rate;
 
 /// Bytes that an idle VM can send at once: about ten full Ethernet frames.
 const BURST_BYTES: u64 = 15_000;
-/// Frames of a VM that may wait here. The others wait in their sockets.
-const FRAMES_MAX: u32 = 64;
+/// Frames of a VM that may wait here before its sockets stop.
+const FRAMES_MAX: usize = 64;
 
 /// The rate of every VM.
 #[derive(Debug)]
@@ -59,14 +59,12 @@ impl Bucket {
 struct Vm {
     bucket: Bucket,
     waiting: VecDeque<Handle>,
-    /// Frames that left their sockets and did not leave this stage.
-    launched: u32,
     has_timer: bool,
 }
 
 impl Vm {
     fn new(rate: Rate) -> Vm {
-        Vm { bucket: Bucket::new(rate), waiting: VecDeque::new(), launched: 0, has_timer: false }
+        Vm { bucket: Bucket::new(rate), waiting: VecDeque::new(), has_timer: false }
     }
 }
 
@@ -80,11 +78,7 @@ pub struct TokenBuckets {
 
 impl Stage for TokenBuckets {
     fn has_room(&self, lane: Lane, below: bool) -> bool {
-        below && self.vms[lane].launched < FRAMES_MAX
-    }
-
-    fn on_launch(&mut self, lane: Lane, _to: Address) {
-        self.vms[lane].launched += 1;
+        below && self.vms[lane].waiting.len() < FRAMES_MAX
     }
 
     fn send(&mut self, _now: Instant, lane: Lane, at: Handle, _cx: &mut Context<'_>) -> Option<Handle> {
@@ -112,7 +106,6 @@ impl Stage for TokenBuckets {
         }
         let at = vm.waiting.pop_front()?;
         vm.bucket.take(now, cx.frame(at).len());
-        vm.launched -= 1;
         Some(at)
     }
 

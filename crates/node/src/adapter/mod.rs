@@ -3,7 +3,11 @@
 //!
 //! With several links, one transmit buffer and one receive buffer serve all of them. Each link has its own queues and
 //! flow control. A frame is assigned its link when it enters.
+//!
+//! A server is compiled for a [`Kind`] of adapter: [`Basic`] has one link, one transmit buffer and no resequencing, and
+//! its code does not ask for more. [`Any`] has the [`Extended`] parts that its settings ask for.
 
+mod extended;
 mod link;
 mod resequencer;
 #[cfg(test)]
@@ -12,7 +16,7 @@ mod tests;
 use crate::device::{PortId, PortSet};
 use crate::pool::{Handle, Pool};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use sluicenet_proto::cee::pfc::{Gate, Repetition, Rise, Signal, Watermarks};
@@ -21,8 +25,10 @@ use sluicenet_proto::loss::Full;
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::{Duration, Instant};
 
+use extended::Several;
+pub use extended::{Any, Basic, Extended, Kind};
 use link::Link;
-use resequencer::{Early, MAX_EARLY, Resequencer};
+use resequencer::{Early, MAX_EARLY};
 
 /// Queueing of frames for the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,19 +62,19 @@ pub struct AdapterConfig {
     pub resequencing: Option<Duration>,
 }
 
+impl AdapterConfig {
+    /// Whether an adapter with these settings needs no [`Extended`] parts.
+    pub fn is_basic(&self) -> bool {
+        self.quantum.len() == 1 && self.apart.is_empty() && self.resequencing.is_none()
+    }
+}
+
 /// Serial numbers of frames between two adapters, kept only where paths can reorder.
 pub trait Serial: Frame {
     /// The number.
     fn serial(&self) -> u16;
     /// Sets the number.
     fn set_serial(&mut self, serial: u16);
-}
-
-/// Several links, and the router that chooses among them.
-#[derive(Clone, Debug)]
-struct Several {
-    router: Router,
-    links: Vec<Link>,
 }
 
 /// An adapter. The fields that every frame touches stand in front.
@@ -78,30 +84,27 @@ pub struct Adapter {
     config: Arc<AdapterConfig>,
     /// Bytes that fit in each transmit buffer.
     buffer: u32,
-    /// Bytes in the transmit queues, and the part of them in the separate buffer.
+    /// Bytes in the transmit queues.
     used: u32,
-    used_apart: u32,
     max_used: u32,
+    /// Bits of a destination that tell queues apart: all of them, or none.
+    queue_mask: HostId,
     /// Received frames that the host has no room for.
     stalled: VecDeque<Handle>,
-    /// `None` with one link, which nearly every host has.
-    several: Option<Box<Several>>,
     /// Whether a link is paused or pauses its other end, or a frame has come early. Otherwise there is no deadline.
     timed: bool,
-    /// Whether an entering frame is given a number or one of several links.
-    prepares: bool,
     /// Frames in the transmit queues.
     frames: u32,
-    /// The link, where there is only one. Where there are several it stays empty, so that `several` is examined only when
-    /// this link has nothing to send.
+    /// The link, where there is only one. Where there are several it stays empty, so that the others are examined only
+    /// when this link has nothing to send.
     only: Link,
-    early: BTreeMap<u32, Resequencer>,
     /// Bytes in the receive buffer: frames that wait for the host or for an earlier frame.
     received_bytes: [u32; PRIORITIES],
     /// Pause messages to the other ends since the last [`Adapter::take_told`]: the priority, and whether the other ends
     /// are stopped.
     told: Vec<(Priority, bool)>,
-    serials: BTreeMap<u32, u16>,
+    /// Parts that few adapters have.
+    extended: Option<Box<Extended>>,
 }
 
 fn key(host: HostId, priority: Priority) -> u32 {
@@ -115,25 +118,25 @@ impl Adapter {
         assert!(links > 0 && (links > 1) == router.is_some(), "{links} links, {router:?}");
         assert_eq!(config.repetition.len(), links);
         let link = |&repetition: &Option<Repetition>| Link { signal: Signal::new(repetition), ..Link::default() };
-        let several =
-            router.map(|router| Box::new(Several { router, links: config.repetition.iter().map(link).collect() }));
+        let several = router.map(|router| Several { router, links: config.repetition.iter().map(link).collect() });
         let only = if several.is_some() { Link::default() } else { link(&config.repetition[0]) };
+        let queue_mask = match config.queueing {
+            Queueing::Voq => HostId::MAX,
+            Queueing::Fifo => 0,
+        };
         Adapter {
-            prepares: several.is_some() || config.resequencing.is_some(),
+            extended: (!config.is_basic()).then(|| Box::new(Extended::new(&config, several))),
             buffer: config.buffer,
             config,
             used: 0,
-            used_apart: 0,
             max_used: 0,
+            queue_mask,
             stalled: VecDeque::new(),
-            several,
             timed: false,
             frames: 0,
             only,
-            early: BTreeMap::new(),
             received_bytes: [0; PRIORITIES],
             told: Vec::new(),
-            serials: BTreeMap::new(),
         }
     }
 
@@ -143,30 +146,30 @@ impl Adapter {
     }
     /// Free bytes of the transmit buffer.
     #[inline(always)]
-    pub fn room(&self) -> u32 {
-        self.buffer - (self.used - self.used_apart)
+    pub fn room<K: Kind>(&self) -> u32 {
+        self.buffer - (self.used - K::of(self).map_or(0, |extended| extended.used_apart))
     }
     /// Free bytes of the separate transmit buffer.
-    pub fn room_apart(&self) -> u32 {
-        self.buffer - self.used_apart
+    pub fn room_apart<K: Kind>(&self) -> u32 {
+        self.buffer - K::of(self).map_or(0, |extended| extended.used_apart)
     }
     /// Most bytes that ever waited for a link.
     pub fn max_used(&self, port: PortId) -> u32 {
-        self.several.as_ref().map_or(self.max_used, |s| s.links[port as usize].max_used)
+        self.several().map_or(self.max_used, |s| s.links[port as usize].max_used)
     }
     /// Bytes that wait for a link.
     pub fn used(&self, port: PortId) -> u32 {
-        self.several.as_ref().map_or(self.used, |s| s.links[port as usize].used)
+        self.several().map_or(self.used, |s| s.links[port as usize].used)
     }
     /// Frames given to a link, pause frames included; not counted with one link.
     pub fn sent(&self, port: PortId) -> Option<u64> {
-        let link = &self.several.as_ref()?.links[port as usize];
+        let link = &self.several()?.links[port as usize];
         Some(link.frames_out + link.control_out)
     }
     /// Frames that wait, for the wire or for the host.
     pub fn queued(&self) -> u64 {
-        let early: usize = self.early.values().map(|r| r.early.len()).sum();
-        self.frames as u64 + self.stalled.len() as u64 + early as u64
+        let early = self.extended.as_ref().map_or(0, |extended| extended.early());
+        self.frames as u64 + self.stalled.len() as u64 + early
     }
     /// The gate towards a link.
     pub fn gate(&self, port: PortId) -> &Gate {
@@ -197,7 +200,7 @@ impl Adapter {
 
     /// Time that frames like `frame` have been paused up to `now`: on their link, or the mean over links that take turns.
     pub fn paused_time<F: Frame>(&self, now: Instant, priority: Priority, frame: impl FnOnce() -> F) -> Duration {
-        match &self.several {
+        match self.several() {
             None => self.only.gate.paused_time(now, priority),
             Some(several) => self.paused_time_of_several(now, priority, several, &frame()),
         }
@@ -218,12 +221,16 @@ impl Adapter {
         self.link(several.port(frame)).gate.paused_time(now, priority)
     }
 
+    fn several(&self) -> Option<&Several> {
+        self.extended.as_ref()?.several.as_ref()
+    }
+
     fn links(&self) -> &[Link] {
-        self.several.as_ref().map_or(core::slice::from_ref(&self.only), |s| &s.links)
+        self.several().map_or(core::slice::from_ref(&self.only), |s| &s.links)
     }
 
     fn links_mut(&mut self) -> &mut [Link] {
-        match &mut self.several {
+        match self.extended.as_mut().and_then(|extended| extended.several.as_mut()) {
             None => core::slice::from_mut(&mut self.only),
             Some(s) => &mut s.links,
         }
@@ -239,44 +246,36 @@ impl Adapter {
 
     /// Queues a frame for its link, or hands it back.
     #[inline(always)]
-    pub fn enqueue<F: Serial>(&mut self, pool: &mut Pool<F>, at: Handle) -> Result<(), Full<Handle>> {
+    pub fn enqueue<K: Kind, F: Serial>(&mut self, pool: &mut Pool<F>, at: Handle) -> Result<(), Full<Handle>> {
         let frame = pool.frame(at);
-        let len = frame.len();
-        if self.config.apart.contains(frame.priority()) {
-            if len > self.room_apart() {
-                return Err(Full(at));
-            }
-            self.used_apart += len;
-        } else if len > self.room() {
+        let (len, p) = (frame.len(), frame.priority());
+        let queue = key(frame.destination() & self.queue_mask, p);
+        let is_apart = K::of(self).is_some_and(|extended| extended.apart.contains(p));
+        if len > if is_apart { self.room_apart::<K>() } else { self.room::<K>() } {
             return Err(Full(at));
         }
         self.frames += 1;
         self.used += len;
         self.max_used = self.max_used.max(self.used);
-        let p = frame.priority();
-        let queue = match self.config.queueing {
-            Queueing::Voq => key(frame.destination(), p),
-            Queueing::Fifo => key(0, p),
-        };
-        if self.prepares {
-            self.push_prepared(pool, queue, at);
-        } else {
-            self.only.push(pool, queue, at);
+        match K::of_mut(self) {
+            None => self.only.push(pool, queue, at),
+            Some(extended) => {
+                extended.used_apart += if is_apart { len } else { 0 };
+                self.push_prepared(pool, queue, at);
+            }
         }
         Ok(())
     }
 
     /// Numbers a frame if frames are numbered, then chooses its link. The choice may depend on the number.
-    #[cold]
     #[inline(never)]
     fn push_prepared<F: Serial>(&mut self, pool: &mut Pool<F>, queue: u32, at: Handle) {
+        let Some(extended) = &mut self.extended else { return };
         let frame = pool.frame_mut(at);
-        if self.config.resequencing.is_some() {
-            let next = self.serials.entry(key(frame.destination(), frame.priority())).or_default();
-            frame.set_serial(*next);
-            *next = next.wrapping_add(1);
+        if let Some(sequence) = &mut extended.sequence {
+            sequence.number(frame);
         }
-        let Some(several) = &mut self.several else { return self.only.push(pool, queue, at) };
+        let Some(several) = &mut extended.several else { return self.only.push(pool, queue, at) };
         let port = several.port(frame);
         let link = &mut several.links[port as usize];
         link.used += frame.len();
@@ -286,10 +285,10 @@ impl Adapter {
 
     /// Names the links over which a frame could be sent now.
     #[inline(always)]
-    pub fn wake(&self, woke: &mut PortSet) {
+    pub fn wake<K: Kind>(&self, woke: &mut PortSet) {
         if self.only.is_ready() {
             woke.insert(0);
-        } else if self.several.is_some() {
+        } else if K::of(self).is_some() {
             self.wake_several(woke);
         }
     }
@@ -302,23 +301,28 @@ impl Adapter {
 
     /// The next frame for a link.
     #[inline(always)]
-    pub fn poll_transmit<F: Serial>(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>) -> Option<Handle> {
+    pub fn poll_transmit<K: Kind, F: Serial>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        pool: &mut Pool<F>,
+    ) -> Option<Handle> {
         if self.only.signal.is_pending() {
             return self.poll_control(now, port, pool);
         }
         if !self.only.has_frames() {
+            K::of(self)?;
             return self.poll_transmit_of_several(now, port, pool);
         }
         let at = self.only.pop(pool)?;
-        self.frames -= 1;
-        self.leave(pool.frame(at));
+        self.leave::<K, F>(pool.frame(at));
         Some(at)
     }
 
     #[cold]
     #[inline(never)]
     fn poll_transmit_of_several<F: Frame>(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>) -> Option<Handle> {
-        let link = &mut self.several.as_mut()?.links[port as usize];
+        let link = &mut self.extended.as_mut()?.several.as_mut()?.links[port as usize];
         if link.signal.is_pending() {
             return self.poll_control(now, port, pool);
         }
@@ -329,17 +333,19 @@ impl Adapter {
         let len = pool.frame(at).len();
         link.used -= len;
         link.frames_out += 1;
-        self.frames -= 1;
-        self.leave(pool.frame(at));
+        self.leave::<Any, F>(pool.frame(at));
         Some(at)
     }
 
     /// A frame leaves the transmit buffer.
     #[inline(always)]
-    fn leave<F: Frame>(&mut self, frame: &F) {
+    fn leave<K: Kind, F: Frame>(&mut self, frame: &F) {
+        self.frames -= 1;
         self.used -= frame.len();
-        if self.used_apart > 0 && self.config.apart.contains(frame.priority()) {
-            self.used_apart -= frame.len();
+        if let Some(extended) = K::of_mut(self)
+            && extended.apart.contains(frame.priority())
+        {
+            extended.used_apart -= frame.len();
         }
     }
 
@@ -370,11 +376,12 @@ impl Adapter {
 
     /// Updates `timed`; to be called when a deadline may have been set or cleared.
     fn keep_time(&mut self) {
-        self.timed = !self.early.is_empty() || self.links().iter().any(Link::has_deadline);
+        let is_early = self.extended.as_ref().is_some_and(|extended| extended.awaits());
+        self.timed = is_early || self.links().iter().any(Link::has_deadline);
     }
 
     /// Puts a received frame in its place among its sender's frames; passes the frames that are in order to `deliver`.
-    #[inline(always)]
+    #[inline(never)]
     pub fn resequence<F: Serial>(
         &mut self,
         now: Instant,
@@ -382,27 +389,14 @@ impl Adapter {
         at: Handle,
         deliver: &mut impl FnMut(Handle),
     ) {
-        match self.config.resequencing {
-            None => deliver(at),
-            Some(patience) => self.resequence_slowly(now, pool.frame(at), at, patience, deliver),
-        }
-    }
-
-    #[inline(never)]
-    fn resequence_slowly<F: Serial>(
-        &mut self,
-        now: Instant,
-        frame: &F,
-        at: Handle,
-        patience: Duration,
-        deliver: &mut impl FnMut(Handle),
-    ) {
-        let p = frame.priority();
-        let r = self.early.entry(key(frame.source(), p)).or_insert_with(|| Resequencer {
-            next: 0,
-            early: Vec::new(),
-            deadline: Instant::MAX,
-        });
+        let frame = pool.frame(at);
+        let (p, len) = (frame.priority(), frame.len());
+        let room = self.capacity(p).saturating_sub(self.received_bytes[p as usize]);
+        let Some(sequence) = self.extended.as_mut().and_then(|extended| extended.sequence.as_mut()) else {
+            return deliver(at);
+        };
+        let patience = sequence.patience;
+        let r = sequence.of_sender(frame);
         self.timed = true;
         let ahead = frame.serial().wrapping_sub(r.next) as i16;
         if ahead < 0 {
@@ -416,15 +410,14 @@ impl Adapter {
             let bytes = r.release(patience, deliver);
             return self.discharge(p, bytes);
         }
-        let len = frame.len();
         let index = r.early.partition_point(|e| (e.serial.wrapping_sub(frame.serial()) as i16) < 0);
         r.early.insert(index, Early { serial: frame.serial(), len, since: now, frame: at });
         r.deadline = r.deadline.min(now + patience);
         // When the buffer is full, or too many frames are early, the missing frames are given up.
-        let crowded = r.early.len() > MAX_EARLY || self.received_bytes[p as usize] + len > self.capacity(p);
+        let crowded = r.early.len() > MAX_EARLY || len > room;
         self.charge(p, len);
-        if crowded && let Some(r) = self.early.get_mut(&key(frame.source(), p)) {
-            let bytes = r.give_up(patience, deliver);
+        if crowded && let Some(sequence) = self.extended.as_mut().and_then(|extended| extended.sequence.as_mut()) {
+            let bytes = sequence.of_sender(frame).give_up(patience, deliver);
             self.discharge(p, bytes);
         }
     }
@@ -493,7 +486,7 @@ impl Adapter {
 
     #[inline(never)]
     fn next_timeout(&self) -> Option<Instant> {
-        let early = self.early.values().map(|r| r.deadline).min().filter(|&d| d != Instant::MAX);
+        let early = self.extended.as_ref().and_then(|extended| extended.deadline());
         let links = self.links().iter().flat_map(|l| [l.gate.poll_timeout(), l.signal.poll_timeout()]);
         links.chain([early]).flatten().min()
     }
@@ -506,25 +499,12 @@ impl Adapter {
             }
             link.signal.handle_timeout(now);
         }
-        if let Some(patience) = self.config.resequencing {
-            let mut released = [0; PRIORITIES];
-            for (key, r) in self.early.iter_mut().filter(|(_, r)| r.deadline <= now) {
-                while r.deadline <= now {
-                    released[(key & 7) as usize] += r.give_up(patience, deliver);
-                }
-            }
+        if let Some(sequence) = self.extended.as_mut().and_then(|extended| extended.sequence.as_mut()) {
+            let released = sequence.give_up(now, deliver);
             for (p, bytes) in released.into_iter().enumerate().filter(|&(_, bytes)| bytes > 0) {
                 self.discharge(p as Priority, bytes);
             }
         }
         self.keep_time();
-    }
-}
-
-impl Several {
-    /// The link of a frame.
-    fn port<F: Frame>(&self, frame: &F) -> PortId {
-        // The switch drops frames without a route and counts them by reason.
-        self.router.route(frame).unwrap_or(0)
     }
 }

@@ -32,14 +32,14 @@ fn destinations_take_turns() {
     let (mut a, mut pool) = (Adapter::new(config(Queueing::Voq, None), None), Pool::default());
     for (dst, n) in [(7, 0), (7, 1), (7, 2), (8, 3), (9, 4)] {
         let at = pool.insert(&frame(dst, n, 0));
-        a.enqueue(&mut pool, at).unwrap();
+        a.enqueue::<Any, _>(&mut pool, at).unwrap();
     }
-    let mut next = || a.poll_transmit(Instant(0), 0, &mut pool).map(|at| pool.frame(at).udp_offset());
+    let mut next = || a.poll_transmit::<Any, _>(Instant(0), 0, &mut pool).map(|at| pool.frame(at).udp_offset());
     let order: Vec<u64> = core::iter::from_fn(&mut next).collect();
     assert_eq!(order, [0, 3, 4, 1, 2]);
     let mut woke = PortSet::default();
-    a.wake(&mut woke);
-    assert!(woke.is_empty() && a.room() == 10_000);
+    a.wake::<Any>(&mut woke);
+    assert!(woke.is_empty() && a.room::<Any>() == 10_000);
 }
 
 #[test]
@@ -51,14 +51,14 @@ fn a_class_with_a_buffer_of_its_own_is_not_stopped_by_the_others_nor_stops_them(
         // 10,000 B hold ten frames of 1,000 B.
         for n in 0..10 {
             let at = pool.insert(&frame(7, n, priority));
-            a.enqueue(&mut pool, at).unwrap();
+            a.enqueue::<Any, _>(&mut pool, at).unwrap();
         }
         let at = pool.insert(&frame(7, 10, priority));
-        assert!(a.enqueue(&mut pool, at).is_err(), "{priority}");
+        assert!(a.enqueue::<Any, _>(&mut pool, at).is_err(), "{priority}");
     }
-    assert_eq!((a.room(), a.room_apart(), a.used(0)), (0, 0, 20_000));
-    while a.poll_transmit(Instant(0), 0, &mut pool).is_some() {}
-    assert_eq!((a.room(), a.room_apart(), a.used(0)), (10_000, 10_000, 0));
+    assert_eq!((a.room::<Any>(), a.room_apart::<Any>(), a.used(0)), (0, 0, 20_000));
+    while a.poll_transmit::<Any, _>(Instant(0), 0, &mut pool).is_some() {}
+    assert_eq!((a.room::<Any>(), a.room_apart::<Any>(), a.used(0)), (10_000, 10_000, 0));
 }
 
 #[test]
@@ -66,17 +66,17 @@ fn a_held_priority_waits_and_the_others_go() {
     let (mut a, mut pool) = (Adapter::new(config(Queueing::Fifo, None), None), Pool::default());
     for (n, priority) in [(0, 3), (1, 4)] {
         let at = pool.insert(&frame(7, n, priority));
-        a.enqueue(&mut pool, at).unwrap();
+        a.enqueue::<Any, _>(&mut pool, at).unwrap();
     }
     let mut pause = Pause { classes: PrioritySet(8), quanta: [0; 8] };
     pause.quanta[3] = 2;
     a.receive_pause(Instant(0), 0, &pause);
-    let at = a.poll_transmit(Instant(0), 0, &mut pool).unwrap();
+    let at = a.poll_transmit::<Any, _>(Instant(0), 0, &mut pool).unwrap();
     assert_eq!(pool.frame(at).udp_offset(), 1);
-    assert!(a.poll_transmit(Instant(0), 0, &mut pool).is_none());
+    assert!(a.poll_transmit::<Any, _>(Instant(0), 0, &mut pool).is_none());
     let mut none = |_| panic!();
     a.handle_timeout(a.poll_timeout().unwrap(), &mut none);
-    let at = a.poll_transmit(Instant(0), 0, &mut pool).unwrap();
+    let at = a.poll_transmit::<Any, _>(Instant(0), 0, &mut pool).unwrap();
     assert_eq!(pool.frame(at).udp_offset(), 0);
 }
 
@@ -85,10 +85,10 @@ fn a_full_buffer_hands_the_frame_back() {
     let (mut a, mut pool) = (Adapter::new(config(Queueing::Voq, None), None), Pool::default());
     for n in 0..10 {
         let at = pool.insert(&frame(n, n as u64, 0));
-        a.enqueue(&mut pool, at).unwrap();
+        a.enqueue::<Any, _>(&mut pool, at).unwrap();
     }
     let at = pool.insert(&frame(1, 99, 0));
-    assert_eq!(a.enqueue(&mut pool, at), Err(Full(at)));
+    assert_eq!(a.enqueue::<Any, _>(&mut pool, at), Err(Full(at)));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_stalled_host_stops_the_wire_and_frees_it() {
         a.stall(&pool, at).unwrap();
     }
     let pause = |a: &mut Adapter, pool: &mut Pool<Packet>| {
-        let at = a.poll_transmit(Instant(0), 0, pool).unwrap();
+        let at = a.poll_transmit::<Any, _>(Instant(0), 0, pool).unwrap();
         pool.frame(at).as_pause().unwrap()
     };
     let xoff = pause(&mut a, &mut pool);
@@ -124,7 +124,7 @@ fn with_links(links: u32, policy: Policy, resequencing: Option<Duration>) -> Ada
 
 fn ready(a: &Adapter) -> Vec<PortId> {
     let mut woke = PortSet::default();
-    a.wake(&mut woke);
+    a.wake::<Any>(&mut woke);
     let mut ports: Vec<PortId> = core::iter::from_fn(|| woke.pop()).collect();
     ports.sort_unstable();
     ports
@@ -135,16 +135,18 @@ fn links_share_the_buffer_and_each_serves_its_own_frames() {
     let (mut a, mut pool) = (with_links(2, Policy::DModK, None), Pool::default());
     for (n, dst) in [6, 7, 8, 6, 9].into_iter().enumerate() {
         let at = pool.insert(&frame(dst, n as u64, 0));
-        a.enqueue(&mut pool, at).unwrap();
+        a.enqueue::<Any, _>(&mut pool, at).unwrap();
     }
-    assert_eq!((a.room(), a.used(0), a.used(1), ready(&a)), (5_000, 3_000, 2_000, vec![0, 1]));
+    assert_eq!((a.room::<Any>(), a.used(0), a.used(1), ready(&a)), (5_000, 3_000, 2_000, vec![0, 1]));
     let mut sent = |port| {
-        core::iter::from_fn(|| a.poll_transmit(Instant(0), port, &mut pool).map(|at| pool.frame(at).udp_offset()))
-            .collect::<Vec<u64>>()
+        core::iter::from_fn(|| {
+            a.poll_transmit::<Any, _>(Instant(0), port, &mut pool).map(|at| pool.frame(at).udp_offset())
+        })
+        .collect::<Vec<u64>>()
     };
     // Destinations mod 2; the destinations of each link take turns.
     assert_eq!((sent(1), sent(0)), (vec![1, 4], vec![0, 2, 3]));
-    assert_eq!((a.room(), a.used(0), a.max_used(0), a.max_used(1)), (10_000, 0, 3_000, 2_000));
+    assert_eq!((a.room::<Any>(), a.used(0), a.max_used(0), a.max_used(1)), (10_000, 0, 3_000, 2_000));
     assert_eq!((a.sent(0), a.sent(1), ready(&a)), (Some(3), Some(2), vec![]));
 }
 
@@ -153,20 +155,20 @@ fn a_pause_stops_its_own_link_for_its_own_quanta() {
     let (mut a, mut pool) = (with_links(2, Policy::DModK, None), Pool::default());
     for dst in [6, 7] {
         let at = pool.insert(&frame(dst, dst as u64, 3));
-        a.enqueue(&mut pool, at).unwrap();
+        a.enqueue::<Any, _>(&mut pool, at).unwrap();
     }
     let mut pause = Pause { classes: PrioritySet(8), quanta: [0; 8] };
     pause.quanta[3] = 2;
     a.receive_pause(Instant(0), 1, &pause);
     assert_eq!(ready(&a), [0]);
-    assert!(a.poll_transmit(Instant(0), 1, &mut pool).is_none());
-    assert!(a.poll_transmit(Instant(0), 0, &mut pool).is_some());
+    assert!(a.poll_transmit::<Any, _>(Instant(0), 1, &mut pool).is_none());
+    assert!(a.poll_transmit::<Any, _>(Instant(0), 0, &mut pool).is_some());
     // Two quanta of the second link, which is slower.
     let end = Instant(2 * 102_400);
     assert_eq!(a.poll_timeout(), Some(end));
     a.handle_timeout(end, &mut |_| panic!());
     assert_eq!((ready(&a), a.poll_timeout()), (vec![1], None));
-    assert!(a.poll_transmit(end, 1, &mut pool).is_some());
+    assert!(a.poll_transmit::<Any, _>(end, 1, &mut pool).is_some());
     assert_eq!((a.gate(0).stops(), a.gate(1).stops(), a.control_in()), (0, 1, 1));
     let paused = |dst: u32| a.paused_time(end, 3, || frame(dst, 0, 3));
     assert_eq!((paused(6), paused(7)), (Duration::ZERO, Duration(2 * 102_400)));
@@ -181,7 +183,7 @@ fn a_stalled_host_stops_every_link_and_refreshes_each() {
     }
     assert_eq!(ready(&a), [0, 1, 2]);
     let mut pause = |a: &mut Adapter, now: Instant, port: PortId| {
-        let at = a.poll_transmit(now, port, &mut pool).unwrap();
+        let at = a.poll_transmit::<Any, _>(now, port, &mut pool).unwrap();
         pool.frame(at).as_pause().unwrap().quanta[2]
     };
     assert_eq!([0, 1].map(|port| pause(&mut a, Instant(0), port)), [100, 100]);
@@ -200,16 +202,16 @@ fn frames_of_links_in_turn_are_numbered_as_they_enter() {
     let (mut a, mut pool) = (with_links(3, Policy::Random, Some(Duration::from_us(100))), Pool::default());
     for n in 0..10 {
         let at = pool.insert(&frame(7, n, 0));
-        a.enqueue(&mut pool, at).unwrap();
+        a.enqueue::<Any, _>(&mut pool, at).unwrap();
     }
     let used = [0, 1, 2].map(|port| a.used(port));
     assert!(used.iter().sum::<u32>() == 10_000 && used.iter().all(|&u| u > 0), "{used:?}");
     for port in [2, 0, 1] {
-        while let Some(at) = a.poll_transmit(Instant(0), port, &mut pool) {
+        while let Some(at) = a.poll_transmit::<Any, _>(Instant(0), port, &mut pool) {
             assert_eq!(pool.frame(at).serial() as u64, pool.frame(at).udp_offset());
         }
     }
-    assert_eq!(a.room(), 10_000);
+    assert_eq!(a.room::<Any>(), 10_000);
 }
 
 #[test]

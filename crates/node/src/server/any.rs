@@ -1,7 +1,7 @@
 //! The compiled chains, and the choice among them when the world is built.
 
 use super::app::App;
-use super::chain::{Anyone, Bare, Partitioned, Virtualised};
+use super::chain::{Bare, Unusual, Usual, Virtualised};
 use super::config::ServerConfig;
 use super::fetch::Plan;
 use super::host::Host;
@@ -9,33 +9,35 @@ use super::stages::credits::{Credits, CreditsConfig};
 use super::stages::zbridge::ZBridge;
 use super::stages::{Report, Stage, StageConfig, compose};
 use super::{Server, ServerLedger};
+use crate::adapter::{Any, Basic};
 use crate::pool::Handle;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::any::Any;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::transport::zbridge::ChannelConfig;
 
-/// The chain of boxed stages.
-type Rare = Virtualised<Box<dyn Stage>, Box<dyn Stage>, Partitioned>;
+/// The chain of boxed stages and any fixed parts.
+type Rare = Virtualised<Box<dyn Stage>, Box<dyn Stage>, Unusual>;
 
 /// The settings of a stage as type `T`, if they have this type.
 fn is<T: StageConfig>(config: &Arc<dyn StageConfig>) -> Option<&T> {
-    (&**config as &dyn Any).downcast_ref()
+    (&**config as &dyn core::any::Any).downcast_ref()
 }
 
 /// A server with one of the compiled chains. [`with_server!`](crate::with_server) reaches the server inside.
 #[derive(Debug)]
 pub enum AnyServer<A> {
-    /// Without a virtual network.
-    Bare(Box<Server<A, Bare>>),
+    /// Without a virtual network and without stages.
+    Bare(Box<Server<A, Bare<(), Basic>>>),
+    /// Without a virtual network, with boxed stages and any adapter.
+    RareBare(Box<Server<A, Bare<Box<dyn Stage>, Any>>>),
     /// With a vSwitch and without stages.
-    Plain(Box<Server<A, Virtualised<(), (), Anyone>>>),
+    Plain(Box<Server<A, Virtualised<(), (), Usual>>>),
     /// zFabric: credits and zBridge.
-    ZFabric(Box<Server<A, Virtualised<Credits, ZBridge, Anyone>>>),
-    /// Any other combination, with boxed stages.
+    ZFabric(Box<Server<A, Virtualised<Credits, ZBridge, Usual>>>),
+    /// Any other combination with a vSwitch, with boxed stages.
     Rare(Box<Server<A, Rare>>),
 }
 
@@ -46,6 +48,7 @@ macro_rules! with_server {
     ($any:expr, $server:ident => $then:expr) => {
         match $any {
             $crate::server::AnyServer::Bare($server) => $then,
+            $crate::server::AnyServer::RareBare($server) => $then,
             $crate::server::AnyServer::Plain($server) => $then,
             $crate::server::AnyServer::ZFabric($server) => $then,
             $crate::server::AnyServer::Rare($server) => $then,
@@ -56,34 +59,47 @@ macro_rules! with_server {
 impl<A: App> AnyServer<A> {
     /// A server with `vms` guests and the chain of its settings; `router` chooses among several links.
     pub fn new(id: HostId, vms: u8, config: Arc<ServerConfig>, router: Option<Router>, app: A) -> AnyServer<A> {
-        let Some(network) = &config.clone().virtual_network else {
-            return AnyServer::Bare(Box::new(Server::new(id, vms, config, router, |_| Bare::default(), app)));
+        let (settings, seed) = (config.clone(), config.seed);
+        let boxed = |stages: &[Arc<dyn StageConfig>]| {
+            compose(stages.iter().map(|stage| stage.stage(id, vms as usize, seed)).collect())
         };
-        let isolated = config.lossy_vnics.is_some() || config.access.is_some();
+        let gate = &settings.gate[..];
+        let Some(network) = &settings.virtual_network else {
+            if gate.is_empty() && settings.adapter.is_basic() {
+                return AnyServer::Bare(Box::new(Server::new(
+                    id,
+                    vms,
+                    config,
+                    router,
+                    |host| Bare::new(host, ()),
+                    app,
+                )));
+            }
+            let chain = |host: &mut Host| Bare::new(host, boxed(gate));
+            return AnyServer::RareBare(Box::new(Server::new(id, vms, config, router, chain, app)));
+        };
+        let outer = network.encapsulation;
+        let isolated = settings.lossy_vnics.is_some() || settings.access.is_some();
+        let usual = (!isolated && outer > 0 && settings.adapter.is_basic()).then(|| Usual::new(outer));
         // A compiled chain is chosen if it has exactly these stages.
-        let zfabric = match (&network.gate[..], &network.network[..]) {
-            ([gate], [bridge]) => is::<CreditsConfig>(gate).zip(is::<ChannelConfig>(bridge)),
+        let zfabric = match (gate, &network.network[..]) {
+            ([credits], [bridge]) => is::<CreditsConfig>(credits).zip(is::<ChannelConfig>(bridge)),
             _ => None,
         };
-        match zfabric {
-            Some((credits, &channel)) if !isolated => {
-                let gate = Credits::new(credits, id, vms as usize);
-                let bridge = ZBridge::new(channel, config.seed, id);
-                let chain = |host: &mut Host| Virtualised::new(host, network, gate, bridge, Anyone);
+        match (usual, zfabric) {
+            (Some(usual), Some((credits, &channel))) => {
+                let credits = Credits::new(credits, id, vms as usize);
+                let bridge = ZBridge::new(channel, seed, id);
+                let chain = |host: &mut Host| Virtualised::new(host, network, credits, bridge, usual);
                 AnyServer::ZFabric(Box::new(Server::new(id, vms, config, router, chain, app)))
             }
-            None if !isolated && network.gate.is_empty() && network.network.is_empty() => {
-                let chain = |host: &mut Host| Virtualised::new(host, network, (), (), Anyone);
+            (Some(usual), None) if gate.is_empty() && network.network.is_empty() => {
+                let chain = |host: &mut Host| Virtualised::new(host, network, (), (), usual);
                 AnyServer::Plain(Box::new(Server::new(id, vms, config, router, chain, app)))
             }
             _ => {
-                let seed = config.seed;
-                let boxed = |stages: &[Arc<dyn StageConfig>]| {
-                    compose(stages.iter().map(|stage| stage.stage(id, vms as usize, seed)).collect())
-                };
-                let (gate, bridge) = (boxed(&network.gate), boxed(&network.network));
-                let isolation = Partitioned::new(config.lossy_vnics, config.access.clone());
-                let chain = |host: &mut Host| Virtualised::new(host, network, gate, bridge, isolation);
+                let (gate, bridge, parts) = (boxed(gate), boxed(&network.network), Unusual::new(&settings, outer));
+                let chain = |host: &mut Host| Virtualised::new(host, network, gate, bridge, parts);
                 AnyServer::Rare(Box::new(Server::new(id, vms, config, router, chain, app)))
             }
         }
@@ -119,7 +135,7 @@ impl<A: App> AnyServer<A> {
     /// arrives.
     #[inline(always)]
     pub fn plan(&self, end: Instant, arrival: Handle) -> Plan {
-        let arrival = if matches!(self, AnyServer::Bare(_)) { arrival } else { Handle::NONE };
+        let arrival = if matches!(self, AnyServer::Bare(_) | AnyServer::RareBare(_)) { arrival } else { Handle::NONE };
         self.host().plan(end, arrival)
     }
     /// Asks the applications to begin: a wake-up with `token` at time zero.

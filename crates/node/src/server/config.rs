@@ -75,15 +75,12 @@ pub struct VirtualConfig {
     pub slow: Vec<(u8, u64)>,
     /// Bytes of the outer header of a packet between servers; 0 without one.
     pub encapsulation: u16,
-    /// The stages between the guests and the vSwitch, from the guests down.
-    pub gate: Vec<Arc<dyn StageConfig>>,
     /// The stages between the vSwitch and the adapter, from the vSwitch down.
     pub network: Vec<Arc<dyn StageConfig>>,
 }
 
 impl VirtualConfig {
     /// Speed at which a VM receives.
-    #[inline(always)]
     pub fn receive_ps_per_byte_q16(&self, vm: usize) -> u64 {
         let slow = self.slow.iter().find(|s| usize::from(s.0) == vm);
         slow.map_or(self.vm_ps_per_byte_q16, |s| s.1)
@@ -117,6 +114,8 @@ pub struct ServerConfig {
     pub light_rx_delay: Duration,
     /// A sender's behaviour when the adapter is full.
     pub when_full: WhenFull,
+    /// The stages below the guests, from the guests down.
+    pub gate: Vec<Arc<dyn StageConfig>>,
     /// The virtual network, if there is one.
     pub virtual_network: Option<VirtualConfig>,
     /// The second vNICs of machines, where they have any.

@@ -5,6 +5,7 @@ use super::chain::Chain;
 use super::host::Host;
 use super::stages::Report;
 use super::{ServerConfig, ServerLedger};
+use crate::adapter::{Extended, Kind as _};
 use crate::device::{Device, PortId, PortSet, Wires};
 use crate::packet::{Kind, Packet};
 use crate::pool::{Handle, Pool};
@@ -99,7 +100,7 @@ impl<A: App, C: Chain> Server<A, C> {
             self.app.handle(now, &mut self.host, event);
         }
         self.chain.settle(now, &mut self.host, pool);
-        self.host.adapter.wake(woke);
+        self.host.adapter.wake::<C::Adapter>(woke);
     }
 }
 
@@ -127,7 +128,7 @@ impl<A: App, C: Chain> Device<Packet> for Server<A, C> {
                 host.drop(pool, DropReason::BadCrc, at);
                 return None;
             }
-            if host.config.adapter.resequencing.is_none() {
+            if !C::Adapter::of(&host.adapter).is_some_and(Extended::resequences) {
                 self.chain.receive(now, host, pool, at);
             } else {
                 let mut in_order = core::mem::take(&mut host.in_order);
@@ -148,12 +149,12 @@ impl<A: App, C: Chain> Device<Packet> for Server<A, C> {
         woke: &mut PortSet,
     ) -> Option<Handle> {
         let host = &mut self.host;
-        let sent = host.adapter.poll_transmit(now, port, pool)?;
+        let sent = host.adapter.poll_transmit::<C::Adapter, _>(now, port, pool)?;
         if pool.frame(sent).kind() != Kind::Pause {
             host.to_wire += 1;
         }
         self.chain.on_transmit(now, host, pool);
-        host.adapter.wake(woke);
+        host.adapter.wake::<C::Adapter>(woke);
         Some(sent)
     }
 

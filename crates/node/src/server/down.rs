@@ -1,6 +1,7 @@
 //! From the sockets to the chain.
 
 use super::host::{DEADLINES, Host, PACE_TIMER, TX, keep_deadline};
+use crate::adapter::Kind as AdapterKind;
 use crate::deadlines::Delayed;
 use crate::guest::{Body, SocketId};
 use crate::packet::{Address, IP_LIGHT_BYTES, IP_UDP_BYTES, Kind, Packet};
@@ -107,8 +108,8 @@ impl Host {
     }
 
     #[inline(always)]
-    pub(super) fn enter_adapter(&mut self, pool: &mut Pool<Packet>, at: Handle) {
-        if let Err(Full(at)) = self.adapter.enqueue(pool, at) {
+    pub(super) fn enter_adapter<K: AdapterKind>(&mut self, pool: &mut Pool<Packet>, at: Handle) {
+        if let Err(Full(at)) = self.adapter.enqueue::<K, _>(pool, at) {
             self.drop(pool, DropReason::AdapterTx, at);
         }
     }

@@ -224,6 +224,12 @@ impl<B> Lossless<B> {
         Lossless { classes, marks, used: PerPort::new(n), by_output, lossy }
     }
 
+    /// The same with another policy for the other classes.
+    pub(super) fn with<C>(self, lossy: impl FnOnce(B) -> C) -> Lossless<C> {
+        let Lossless { classes, marks, used, by_output, lossy: before } = self;
+        Lossless { classes, marks, used, by_output, lossy: lossy(before) }
+    }
+
     #[inline(always)]
     fn at(&self, input: PortId, output: PortId, class: Priority) -> usize {
         let before = (self.classes.0 & ((1 << class) - 1)).count_ones() as usize;

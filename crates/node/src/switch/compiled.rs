@@ -1,13 +1,12 @@
 //! The compiled combinations of parts, and the choice among them.
 
 use super::{
-    Admit, BufferPolicy, ByPriority, Chassis, DropLedger, FlowControl, InputBuffer, Lossless, LossyBuffer,
-    OutputBuffer, PauseEvent, Pfc, PooledBuffer, PortConfig, RoundRobin, SwitchConfig, SwitchOf,
+    Admit, AnyRoute, BufferPolicy, ByPriority, Chassis, DropLedger, FlowControl, InputBuffer, Lossless, LossyBuffer,
+    OutputBuffer, PauseEvent, Pfc, PooledBuffer, PortConfig, RoundRobin, Route, Steered, SwitchConfig, SwitchOf,
 };
 use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
 use crate::pool::{Handle, Pool};
 use crate::steering::Steering;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use sluicenet_proto::cee::pfc::{Gate, Signal};
 use sluicenet_proto::frame::{Frame, Priority};
@@ -44,11 +43,38 @@ macro_rules! switches {
         #[derive(Clone, Debug)]
         pub enum Switch {
             /// Drop-tail queues bounded by output. Pauses have no effect on them.
-            DropTail(SwitchOf<ByPriority, OutputBuffer, (), RoundRobin>),
-            /// Any set of lossless classes under PFC, and any buffer policy for the others.
-            Any(SwitchOf<ByPriority, Lossless<LossyBuffer>, (), RoundRobin>),
+            DropTail(SwitchOf<Router, ByPriority, OutputBuffer, (), RoundRobin>),
+            /// The same with steering.
+            SteeredDropTail(SwitchOf<Steered, ByPriority, OutputBuffer, (), RoundRobin>),
+            /// Lossless classes under PFC; queues of the other classes are bounded by output.
+            Pfc(SwitchOf<Router, ByPriority, Lossless<OutputBuffer>, (), RoundRobin>),
+            /// Any set of lossless classes under PFC, any buffer policy for the others, with steering or without.
+            Any(SwitchOf<AnyRoute, ByPriority, Lossless<LossyBuffer>, (), RoundRobin>),
             $(/// As [`Switch::Any`], with this marker at each output.
-            $marker(SwitchOf<ByPriority, Lossless<LossyBuffer>, super::$marker, RoundRobin>),)*
+            $marker(SwitchOf<AnyRoute, ByPriority, Lossless<LossyBuffer>, super::$marker, RoundRobin>),)*
+        }
+
+        impl Switch {
+            /// The switch with a steering part that chooses ports for flows beyond the router's choice.
+            #[must_use]
+            pub fn steered(self, steering: Steering) -> Switch {
+                let output = |buffer: Lossless<OutputBuffer>| buffer.with(LossyBuffer::Output);
+                match self {
+                    Switch::DropTail(s) => {
+                        Switch::SteeredDropTail(s.with(|router| Steered::new(router, steering), |buffer| buffer))
+                    }
+                    Switch::SteeredDropTail(s) => {
+                        Switch::SteeredDropTail(s.with(|route| route.with(steering), |buffer| buffer))
+                    }
+                    Switch::Pfc(s) => {
+                        Switch::Any(s.with(|router| AnyRoute::Steered(Steered::new(router, steering)), output))
+                    }
+                    Switch::Any(s) => Switch::Any(s.with(|route| route.with(steering), |buffer| buffer)),
+                    $(Switch::$marker(s) => {
+                        Switch::$marker(s.with(|route| route.with(steering), |buffer| buffer))
+                    })*
+                }
+            }
         }
     };
 }
@@ -64,6 +90,8 @@ macro_rules! each_of {
     ([$($module:ident::$marker:ident,)*] $switch:expr, $s:ident => $do:expr) => {
         match $switch {
             Switch::DropTail($s) => $do,
+            Switch::SteeredDropTail($s) => $do,
+            Switch::Pfc($s) => $do,
             Switch::Any($s) => $do,
             $(Switch::$marker($s) => $do,)*
         }
@@ -72,15 +100,15 @@ macro_rules! each_of {
 
 /// The switch with a marker and the other given parts.
 macro_rules! marked {
-    ([$($module:ident::$marker:ident,)*] $marking:expr, $ports:expr, $chassis:expr, $buffer:expr, $pfc:expr) => {
+    ([$($module:ident::$marker:ident,)*] $marking:expr, $ports:expr, $chassis:expr, $route:expr, $buffer:expr) => {
         match $marking {
             Marking::None => {
                 let outputs = $ports.map(|_| ((), RoundRobin::default()));
-                Switch::Any(SwitchOf::new($chassis, ByPriority, $buffer, $pfc, outputs))
+                Switch::Any(SwitchOf::new($chassis, $route, ByPriority, $buffer, outputs))
             }
             $(Marking::$marker(marker) => {
                 let outputs = $ports.map(|port| (marker.of_port(port), RoundRobin::default()));
-                Switch::$marker(SwitchOf::new($chassis, ByPriority, $buffer, $pfc, outputs))
+                Switch::$marker(SwitchOf::new($chassis, $route, ByPriority, $buffer, outputs))
             })*
         }
     };
@@ -92,23 +120,28 @@ impl Switch {
     /// A switch with one port for each entry of `ports`.
     pub fn new(config: &SwitchConfig, router: Router, ports: &[PortConfig], record_pauses: bool) -> Switch {
         let n = ports.len();
-        let chassis = Chassis::new(router, config.cut_through, record_pauses);
+        let chassis = Chassis::new(config.cut_through, record_pauses);
         let numbers = 0..n as PortId;
-        let lossy = match (config.policy, &config.marking) {
-            (BufferPolicy::Output, Marking::None) if config.lossless.is_empty() => {
-                let buffer = OutputBuffer::new(config.buffer);
-                let outputs = numbers.map(|_| ((), RoundRobin::default()));
-                return Switch::DropTail(SwitchOf::new(chassis, ByPriority, buffer, (), outputs));
-            }
-            (BufferPolicy::Output, _) => LossyBuffer::Output(OutputBuffer::new(config.buffer)),
-            (BufferPolicy::Input, _) => LossyBuffer::Input(InputBuffer::new(config.buffer, n)),
-            (BufferPolicy::Pooled, _) => LossyBuffer::Pooled(PooledBuffer::new(config.buffer.saturating_mul(n as u32))),
-        };
+        let output = OutputBuffer::new(config.buffer);
+        let plain = numbers.clone().map(|_| ((), RoundRobin::default()));
+        let is_plain = config.policy == BufferPolicy::Output && matches!(config.marking, Marking::None);
+        if is_plain && config.lossless.is_empty() {
+            return Switch::DropTail(SwitchOf::new(chassis, router, ByPriority, (output, ()), plain));
+        }
         let marks = ports.iter().map(|port| port.marks).collect();
-        let buffer = Lossless::new(config.lossless, marks, lossy);
         let links = ports.iter().map(|port| (port.quantum, port.repetition));
         let pfc = Pfc::new(config.lossless, config.quanta, links);
-        with_markers!(marked!(&config.marking, numbers, chassis, buffer, pfc))
+        if is_plain {
+            let buffer = Lossless::new(config.lossless, marks, output);
+            return Switch::Pfc(SwitchOf::new(chassis, router, ByPriority, (buffer, pfc), plain));
+        }
+        let lossy = match config.policy {
+            BufferPolicy::Output => LossyBuffer::Output(output),
+            BufferPolicy::Input => LossyBuffer::Input(InputBuffer::new(config.buffer, n)),
+            BufferPolicy::Pooled => LossyBuffer::Pooled(PooledBuffer::new(config.buffer.saturating_mul(n as u32))),
+        };
+        let buffer = (Lossless::new(config.lossless, marks, lossy), pfc);
+        with_markers!(marked!(&config.marking, numbers, chassis, AnyRoute::Router(router), buffer))
     }
 
     fn chassis(&self) -> &Chassis {
@@ -118,13 +151,9 @@ impl Switch {
         each!(self, s => &mut s.chassis)
     }
 
-    /// Gives the switch a steering part that chooses ports for flows beyond the router's choice.
-    pub fn steer(&mut self, steering: Steering) {
-        self.chassis_mut().steering = Some(Box::new(steering));
-    }
     /// The switch's steering part.
     pub fn steering_mut(&mut self) -> Option<&mut Steering> {
-        self.chassis_mut().steering.as_deref_mut()
+        each!(self, s => s.route.steering_mut())
     }
 
     /// Number of ports.

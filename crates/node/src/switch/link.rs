@@ -7,7 +7,7 @@ use sluicenet_proto::frame::{Frame, PRIORITIES, Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
 
-impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
+impl<R, K, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
     pub(super) fn set_link<F: Frame>(
         &mut self,
         now: Instant,

@@ -33,6 +33,7 @@ mod flow_control;
 mod link;
 mod mark;
 mod queue;
+mod route;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -44,19 +45,17 @@ pub use compiled::{Marking, Switch};
 pub use flow_control::{FlowControl, Paused, Pfc};
 pub use mark::{Backlog, Mark, Verdict};
 pub use queue::Waiting;
+pub use route::{AnyRoute, Route, Steered};
 pub use schedule::{RoundRobin, Schedule};
 
 use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
 use crate::pool::{Handle, Pool};
-use crate::steering::Steering;
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use queue::{Egress, Queue};
 use sluicenet_proto::cee::pfc::{Repetition, Rise, Watermarks};
 use sluicenet_proto::frame::{Frame, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
-use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::{Duration, Instant};
 
 /// The bound of a lossy queue.
@@ -133,9 +132,6 @@ pub type DropLedger = BTreeMap<(PortId, Priority, DropReason), (u64, u64)>;
 /// The parts of a switch beside its ports.
 #[derive(Clone, Debug)]
 pub(crate) struct Chassis {
-    router: Router,
-    /// Chooses ports for flows beyond what the router says, in a fat-tree with a control loop.
-    steering: Option<Box<Steering>>,
     /// Whether frames with a bad check sequence are forwarded.
     cut_through: bool,
     /// Lower bound of all deadlines.
@@ -153,10 +149,8 @@ pub(crate) struct Chassis {
 }
 
 impl Chassis {
-    fn new(router: Router, cut_through: bool, record_pauses: bool) -> Chassis {
+    fn new(cut_through: bool, record_pauses: bool) -> Chassis {
         Chassis {
-            router,
-            steering: None,
             cut_through,
             deadline: Instant::MAX,
             queued: 0,
@@ -168,16 +162,6 @@ impl Chassis {
             drops: DropLedger::new(),
             pauses: Vec::new(),
             record_pauses,
-        }
-    }
-
-    /// The output for a frame. If no output leads to the frame's destination, the port that is charged with the drop.
-    #[inline(always)]
-    fn route<F: Frame>(&mut self, now: Instant, input: PortId, frame: &F) -> Result<PortId, PortId> {
-        let routed = self.router.route(frame).ok_or(input)?;
-        match &mut self.steering {
-            Some(steering) => steering.route(now, input, frame, routed).ok_or(routed),
-            None => Ok(routed),
         }
     }
 
@@ -193,11 +177,12 @@ impl Chassis {
 /// The marker, scheduler and flow control of an output.
 type Output<M, S, B> = Egress<M, S, <<B as Admit>::FlowControl as FlowControl>::Port>;
 
-/// A switch whose ports are composed of a classifier `K`, a buffer policy `B` with its flow control,
-/// markers `M` and schedulers `S`.
+/// A switch with a choice of outputs `R`, whose ports are composed of a classifier `K`, a buffer policy `B` with its
+/// flow control, markers `M` and schedulers `S`.
 #[derive(Clone, Debug)]
-pub struct SwitchOf<K, B: Admit, M, S> {
+pub struct SwitchOf<R, K, B: Admit, M, S> {
     chassis: Chassis,
+    route: R,
     classifier: K,
     buffer: B,
     flow_control: B::FlowControl,
@@ -206,15 +191,15 @@ pub struct SwitchOf<K, B: Admit, M, S> {
     queues: Vec<Queue>,
 }
 
-impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
+impl<R, K, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
     /// A switch with one port for each marker and scheduler in `outputs`.
     fn new(
         chassis: Chassis,
+        route: R,
         classifier: K,
-        buffer: B,
-        flow_control: B::FlowControl,
+        (buffer, flow_control): (B, B::FlowControl),
         outputs: impl Iterator<Item = (M, S)>,
-    ) -> SwitchOf<K, B, M, S> {
+    ) -> SwitchOf<R, K, B, M, S> {
         let output = |(marker, scheduler)| Egress {
             marker,
             scheduler,
@@ -226,7 +211,18 @@ impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
         };
         let egress: Vec<Output<M, S, B>> = outputs.map(output).collect();
         let queues = alloc::vec![Queue::default(); egress.len() * PRIORITIES];
-        SwitchOf { chassis, classifier, buffer, flow_control, egress, queues }
+        SwitchOf { chassis, route, classifier, buffer, flow_control, egress, queues }
+    }
+
+    /// The switch with another choice of outputs and another buffer policy, under the same flow control.
+    fn with<R2, B2: Admit<FlowControl = B::FlowControl>>(
+        self,
+        route: impl FnOnce(R) -> R2,
+        buffer: impl FnOnce(B) -> B2,
+    ) -> SwitchOf<R2, K, B2, M, S> {
+        let SwitchOf { chassis, route: of, classifier, buffer: before, flow_control, egress, queues } = self;
+        let (route, buffer) = (route(of), buffer(before));
+        SwitchOf { chassis, route, classifier, buffer, flow_control, egress, queues }
     }
 
     /// Index of the queue of a port and class.
@@ -337,7 +333,7 @@ impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
     }
 }
 
-impl<K: Classify, B: Admit, M, S> SwitchOf<K, B, M, S> {
+impl<R: Route, K: Classify, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
     /// Handles a frame made by the marker at `port` as a frame that came in there.
     #[cold]
     #[inline(never)]
@@ -345,7 +341,7 @@ impl<K: Classify, B: Admit, M, S> SwitchOf<K, B, M, S> {
         self.chassis.emitted += 1;
         let at = pool.insert(&frame);
         let class = self.classifier.class(port, &frame);
-        let output = match self.chassis.route(now, port, &frame) {
+        let output = match self.route.route(now, port, &frame) {
             Ok(output) => output,
             Err(charged) => return self.chassis.drop(charged, class, DropReason::NoRoute, at, pool),
         };
@@ -360,7 +356,7 @@ impl<K: Classify, B: Admit, M, S> SwitchOf<K, B, M, S> {
     }
 }
 
-impl<F: Frame, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<F> for SwitchOf<K, B, M, S> {
+impl<F: Frame, R: Route, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<F> for SwitchOf<R, K, B, M, S> {
     #[inline(always)]
     fn receive(
         &mut self,
@@ -381,7 +377,7 @@ impl<F: Frame, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<F> for Swi
         }
         self.chassis.frames_in += 1;
         let (class, bytes) = (self.classifier.class(input, frame), frame.len());
-        let output = match self.chassis.route(now, input, frame) {
+        let output = match self.route.route(now, input, frame) {
             Ok(output) => output,
             Err(charged) => {
                 self.chassis.drop(charged, class, DropReason::NoRoute, at, pool);

@@ -3,8 +3,8 @@
 use super::*;
 use crate::packet::{Address, FlowKey, Framing, Packet};
 use sluicenet_proto::rng::Rng;
-use sluicenet_proto::routing::Policy;
 use sluicenet_proto::routing::table::TableRouter;
+use sluicenet_proto::routing::{Policy, Router};
 use sluicenet_wire::ipv4::Ecn;
 
 const PORTS: u16 = 3;
@@ -32,8 +32,11 @@ struct World<D> {
 }
 
 fn chassis() -> Chassis {
-    let router = TableRouter::new((0..u32::from(PORTS)).map(|port| alloc::vec![port as u16]), Policy::DModK, 1, 0);
-    Chassis::new(Router::Table(router), false, true)
+    Chassis::new(false, true)
+}
+
+fn router() -> Router {
+    Router::Table(TableRouter::new((0..u32::from(PORTS)).map(|port| alloc::vec![port as u16]), Policy::DModK, 1, 0))
 }
 
 /// A world with a drop-tail buffer, and with the given marker and scheduler at each port.
@@ -41,13 +44,13 @@ fn world<K: Classify, M: Mark<Packet>, S: Schedule>(
     classifier: K,
     buffer: u32,
     outputs: [(M, S); PORTS as usize],
-) -> World<SwitchOf<K, OutputBuffer, M, S>> {
+) -> World<SwitchOf<Router, K, OutputBuffer, M, S>> {
     let buffer = OutputBuffer::new(buffer);
-    let switch = SwitchOf::new(chassis(), classifier, buffer, (), outputs.into_iter());
+    let switch = SwitchOf::new(chassis(), router(), classifier, (buffer, ()), outputs.into_iter());
     World { switch, pool: Pool::default(), woke: PortSet::default(), links: Links { are_idle: false } }
 }
 
-fn marked<M: Mark<Packet>>(markers: [M; 3]) -> World<SwitchOf<ByPriority, OutputBuffer, M, RoundRobin>> {
+fn marked<M: Mark<Packet>>(markers: [M; 3]) -> World<SwitchOf<Router, ByPriority, OutputBuffer, M, RoundRobin>> {
     world(ByPriority, 1_000_000, markers.map(|marker| (marker, RoundRobin::default())))
 }
 
@@ -58,7 +61,7 @@ fn frame(from: u32, to: u32, class: Priority) -> Packet {
     packet
 }
 
-impl<K: Classify, B: Admit, M: Mark<Packet>, S: Schedule> World<SwitchOf<K, B, M, S>> {
+impl<K: Classify, B: Admit, M: Mark<Packet>, S: Schedule> World<SwitchOf<Router, K, B, M, S>> {
     /// Receives a frame at the port of its source; returns the port at which the frame goes straight out.
     fn receive(&mut self, us: u64, frame: Packet) -> Option<PortId> {
         let at = self.pool.insert(&frame);
@@ -398,7 +401,7 @@ fn a_paused_class_waits_and_its_input_is_stopped() {
     let buffer = Lossless::new(classes, alloc::vec![marks; PORTS.into()], OutputBuffer::new(9 * FRAME));
     let pfc = Pfc::new(classes, 100, (0..PORTS).map(|_| (Duration::from_us(1), None)));
     let outputs = (0..PORTS).map(|_| (FixedProbability::new(1_000, 1, 0), StrictPriority));
-    let switch = SwitchOf::new(chassis(), ByPriority, buffer, pfc, outputs);
+    let switch = SwitchOf::new(chassis(), router(), ByPriority, (buffer, pfc), outputs);
     let links = Links { are_idle: false };
     let mut w = World { switch, pool: Pool::default(), woke: PortSet::default(), links };
     let mut pause = Pause { classes: PrioritySet::ALL, quanta: [0; PRIORITIES] };

@@ -114,7 +114,14 @@ pub enum ConfigError {
     /// `mss` leaves no room for payload beside the options, or is below the smallest MSS accepted of a peer.
     MssTooSmall(u16),
     /// A buffer holds less than two segments, or `max_buffer` is smaller than a starting size.
-    BufferTooSmall(u32),
+    BufferOutOfRange {
+        /// As configured.
+        bytes: u32,
+        /// Two segments.
+        least: u32,
+        /// The largest buffer.
+        most: u32,
+    },
     /// The tick is zero.
     ZeroTick,
     /// `min` or `base` is above `max`, or `base` is zero.
@@ -135,9 +142,10 @@ impl core::fmt::Display for ConfigError {
                 rto_floor.as_us()
             ),
             ConfigError::MssTooSmall(mss) => write!(f, "mss ({mss}) must be at least {MIN_MSS}"),
-            ConfigError::BufferTooSmall(bytes) => {
-                write!(f, "a buffer of {bytes} bytes: must hold two segments and not exceed max_buffer")
-            }
+            ConfigError::BufferOutOfRange { bytes, least, most } => write!(
+                f,
+                "a buffer of {bytes} B is out of range: it must hold two segments, {least} B, and at most {most} B"
+            ),
             ConfigError::ZeroTick => write!(f, "tick must not be zero"),
             ConfigError::RtoOutOfOrder => write!(f, "rto: 0 < base <= max and min <= max must hold"),
             ConfigError::ZeroSegments => write!(f, "ack_every and the initial window must be at least one segment"),
@@ -177,8 +185,9 @@ impl Config {
             return Err(ConfigError::RtoOutOfOrder);
         }
         for bytes in [self.send_buffer, self.recv_buffer, self.max_buffer] {
-            if bytes < 2 * u32::from(self.mss) || (self.auto_buffer && bytes > self.max_buffer) {
-                return Err(ConfigError::BufferTooSmall(bytes));
+            let (least, most) = (2 * u32::from(self.mss), if self.auto_buffer { self.max_buffer } else { MAX_BUFFER });
+            if bytes < least || (self.auto_buffer && bytes > most) {
+                return Err(ConfigError::BufferOutOfRange { bytes, least, most });
             }
             if bytes > MAX_BUFFER {
                 return Err(ConfigError::BufferTooLarge(bytes));

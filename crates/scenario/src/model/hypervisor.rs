@@ -116,7 +116,9 @@ pub fn check_credits(s: &Section<'_>, rx_queue: u32, batch: u32) -> Result<()> {
     if batch <= rx_queue {
         return Ok(());
     }
-    Err(s.error("batch", format!("a batch of {batch} credits does not fit a receive queue of {rx_queue}")))
+    Err(s
+        .error("batch", format!("a batch of {batch} credits does not fit a receive queue of {rx_queue}"))
+        .hint(format!("from 1 to {rx_queue}, or raise rx_queue")))
 }
 
 /// Refuses a part of zFabric that `hypervisor` rules out. A part that it includes may be left out.

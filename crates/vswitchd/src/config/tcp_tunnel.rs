@@ -136,8 +136,12 @@ pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<T
         let why = "TCP between servers sends again what is lost, and so does zBridge";
         return Err(root.error("tcp_tunnel", why).expected("[zbridge] or [tcp_tunnel]"));
     }
-    let tunnel = TcpTunnel::read(&root.section("tcp_tunnel")?, &tcp::Config::crisan2014_tuned(), lossless)?;
+    let s = root.section("tcp_tunnel")?;
+    let tunnel = TcpTunnel::read(&s, &tcp::Config::crisan2014_tuned(), lossless)?;
     // Check with Ethernet's usual MTU; opening the device checks a larger one.
-    tunnel.tcp(1500).map_err(|e| root.error("tcp_tunnel", e.to_string()))?;
+    tunnel.tcp(1500).map_err(|e| match e {
+        tcp::ConfigError::BufferOutOfRange { .. } => s.error_at(&["buffer", "max_buffer"], e.to_string()),
+        _ => s.error_here(e.to_string()),
+    })?;
     Ok(Some(tunnel))
 }

@@ -4,6 +4,7 @@ use sluicenet_dataplane::vhost::Socket;
 use sluicenet_node::vale::Action;
 use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::units::Rate;
+use sluicenet_scenario::setting::{Key, Kind, Spec};
 
 fn parse(text: &str) -> Result<Config> {
     Config::parse(Path::new("vs.toml"), text)
@@ -172,8 +173,8 @@ fn what_is_wrong_is_refused_with_its_line() {
         ),
         ("[tcp_tunnel]\nnagle = true", 1, "[tcp_tunnel] without [uplink]"),
         (&format!("{UPLINK}[zbridge]\n[tcp_tunnel]"), 10, "so does zBridge"),
-        (&format!("{UPLINK}[tcp_tunnel]\nbuffer = \"2 KB\""), 9, "must hold two segments"),
-        (&format!("{UPLINK}[tcp_tunnel]\nbuffer = \"20 KB\"\nmax_buffer = \"10 KB\""), 9, "not exceed max_buffer"),
+        (&format!("{UPLINK}[tcp_tunnel]\nbuffer = \"2 KB\""), 10, "must hold two segments"),
+        (&format!("{UPLINK}[tcp_tunnel]\nbuffer = \"20 KB\"\nmax_buffer = \"10 KB\""), 10, "at most 10000 B"),
         (&format!("{UPLINK}[tcp_tunnel]\npriority = 8"), 10, "out of range"),
         (
             &format!("{UPLINK}[tcp_tunnel]\nuser_timeout = \"10 ms\""),
@@ -285,4 +286,67 @@ fn a_policy_that_means_nothing_is_refused_with_its_line() {
     let rule = "[[policy.rule]]\nparty = \"red\"\npeer = \"blue\"\nallow = true\n";
     let e = parse(&format!("{POLICY}{}", rule.repeat(4096))).unwrap_err();
     assert!(e.to_string().contains("more rules than 4096"), "{e}");
+}
+
+/// The value of a default that a description names: it stands at the end of a phrase, as `default 200 ms`.
+fn described_default(doc: &str) -> Option<&str> {
+    let (_, rest) = doc.split_once("default ")?;
+    let value = rest.split([';', ',']).next()?.trim();
+    let is_value = value.starts_with(|c: char| c.is_ascii_digit()) || !value.contains(' ');
+    is_value.then_some(value)
+}
+
+/// The keys of a table.
+fn of_table(key: &Key) -> Option<&'static Spec> {
+    match (key.kind)() {
+        Kind::Table(spec) => Some(spec),
+        Kind::Tables(&[spec]) => Some(spec),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_described_default_is_the_one_that_is_used() {
+    let file = std::env::temp_dir().join(format!("sluicenet-defaults-{}.key", std::process::id()));
+    std::fs::write(&file, "00".repeat(32)).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let with_key = UPLINK.replace("\"key\"", &format!("{:?}", file.to_str().unwrap()));
+    let overlay = UPLINK.split_once("[overlay]").unwrap();
+    let port = |kind: &str| format!("[[port]]\nname = \"a\"\nkind = \"{kind}\"\n");
+    // A file for each table, in which a key of that table can be added at the end.
+    let files = [
+        ("switch", "[switch]\n".to_string()),
+        ("watchdog", "[watchdog]\n".into()),
+        ("uplink", overlay.0.into()),
+        ("overlay", with_key.clone()),
+        ("zcredit", format!("{with_key}[zcredit]\n")),
+        ("zbridge", format!("{with_key}[zbridge]\n")),
+        ("tcp_tunnel", format!("{with_key}[tcp_tunnel]\n")),
+        ("port", port("shm")),
+        ("port", VETH.into()),
+        ("port", port("tap") + "mac = \"02:00:00:00:00:0a\"\ntenant_netns = \"red1\"\n"),
+        ("port", port("packet") + "device = \"eth1\"\n"),
+        ("port", port("vhost-user") + "socket = \"a.sock\"\n"),
+    ];
+    let mut compared = std::collections::BTreeSet::new();
+    for (table, file) in files {
+        let spec = of_table(ROOT.key(table).unwrap()).unwrap();
+        let without = format!("{:?}", parse(&file).unwrap());
+        for key in spec.keys {
+            let Some(value) = described_default(key.doc) else { continue };
+            let written = [value.to_string(), format!("{value:?}")];
+            let with = written.iter().find_map(|value| parse(&format!("{file}{} = {value}\n", key.name)).ok());
+            if let Some(with) = with {
+                assert_eq!(format!("{with:?}"), without, "[{table}] {}: default {value}", key.name);
+                compared.insert((table, key.name));
+            }
+        }
+    }
+    let is_number = |doc| described_default(doc).is_some_and(|value| value.starts_with(|c: char| c.is_ascii_digit()));
+    for (table, spec) in ROOT.keys.iter().filter_map(|key| Some((key.name, of_table(key)?))) {
+        let missing = spec.keys.iter().find(|key| is_number(key.doc) && !compared.contains(&(table, key.name)));
+        assert!(missing.is_none(), "{table}: {missing:?}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    assert!(compared.len() > 25, "{compared:?}");
 }

@@ -1,30 +1,107 @@
-//! A server without a virtual network: its guests share the adapter.
+//! A server without a virtual network: gate stages, then the adapter that its guests share.
 
 use super::Chain;
+use crate::adapter::Kind as AdapterKind;
 use crate::deadlines::Timer;
 use crate::packet::{Address, Packet};
 use crate::pool::{Handle, Pool};
 use crate::server::WhenFull;
 use crate::server::host::Host;
-use crate::server::stages::Report;
-use sluicenet_proto::frame::Frame;
+use crate::server::stages::{Context, FIRST_SLOT, Report, Stage};
+use core::marker::PhantomData;
+use sluicenet_proto::frame::{Frame, HostId};
 use sluicenet_proto::time::{Duration, Instant};
 
-/// The chain without any stage.
-#[derive(Debug, Default)]
-pub struct Bare {
+/// The chain of gate stages `G` above an adapter of kind `K`. No stage sees the frames within the server.
+#[derive(Debug)]
+pub struct Bare<G, K> {
     /// Bytes in guests' network stacks that will need room in the adapter.
     reserved: u32,
+    gate: G,
+    kind: PhantomData<K>,
 }
 
-impl Chain for Bare {
+impl<G: Stage, K: AdapterKind> Bare<G, K> {
+    /// A chain without any frame.
+    pub fn new(host: &mut Host, gate: G) -> Bare<G, K> {
+        host.max_frame = gate.max_frame(host.max_frame);
+        Bare { reserved: 0, gate, kind: PhantomData }
+    }
+
     #[inline(always)]
-    fn has_room(&self, host: &Host, _vm: usize) -> bool {
-        host.config.when_full == WhenFull::Drop || host.adapter.room() >= self.reserved + host.max_frame
+    fn gate<R>(
+        &mut self,
+        host: &mut Host,
+        pool: &mut Pool<Packet>,
+        call: impl FnOnce(&mut G, &mut Context<'_>) -> R,
+    ) -> R {
+        call(&mut self.gate, &mut Context::new(host, pool, 0))
+    }
+
+    /// Whether the adapter has room that no packet in a network stack needs.
+    #[inline(always)]
+    fn adapter_has_room(&self, host: &Host) -> bool {
+        host.adapter.room::<K>() >= self.reserved + host.max_frame
+    }
+
+    /// A packet leaves its network stack.
+    #[inline(always)]
+    fn enter_gate(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
+        if let Some(at) = self.gate(host, pool, |stage, cx| stage.send(now, vm, at, cx)) {
+            host.enter_adapter::<K>(pool, at);
+        }
+    }
+
+    /// Gate stages send frames while the adapter has room. VMs take turns, one frame each.
+    #[inline(always)]
+    fn run_gate(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
+        let mut lanes = self.gate.ready();
+        let mut turn = host.turn;
+        while lanes != 0 && self.adapter_has_room(host) {
+            let after = lanes & !((2u64 << (turn & 63)) - 1);
+            turn = if after != 0 { after } else { lanes }.trailing_zeros();
+            match self.gate(host, pool, |stage, cx| stage.poll_transmit(now, turn as usize, cx)) {
+                Some(at) => host.enter_adapter::<K>(pool, at),
+                None => lanes &= !(1 << turn),
+            }
+        }
+    }
+
+    /// Frames that gate stages have released go to their guests.
+    #[inline(always)]
+    fn leave_gate(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
+        for vm in 0..host.guests.len() {
+            while self.gate.has_received(vm) {
+                let received = self.gate(host, pool, |stage, cx| stage.poll_receive(now, vm, cx));
+                let Some(at) = received else { break };
+                enter_guest(now, host, pool, at);
+            }
+        }
+    }
+}
+
+/// A frame goes to its guest.
+#[inline(always)]
+fn enter_guest(now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) {
+    let delay = host.rx_delay(pool.frame(at));
+    if delay == Duration::ZERO {
+        host.deliver(now, pool, at);
+    } else {
+        host.enter_rx(now + delay, at);
+    }
+}
+
+impl<G: Stage, K: AdapterKind> Chain for Bare<G, K> {
+    type Adapter = K;
+
+    #[inline(always)]
+    fn has_room(&self, host: &Host, vm: usize) -> bool {
+        let below = host.config.when_full == WhenFull::Drop || self.adapter_has_room(host);
+        self.gate.has_room(vm, below)
     }
     #[inline(always)]
-    fn blocks(&mut self, _vm: usize, _to: Address, _socket: u32) -> bool {
-        false
+    fn blocks(&mut self, own: HostId, vm: usize, to: Address, socket: u32) -> bool {
+        to.host() != own && self.gate.blocks(vm, to, socket)
     }
 
     #[inline(always)]
@@ -33,9 +110,11 @@ impl Chain for Bare {
         let at = pool.insert(packet);
         let delay = host.tx_delay(packet);
         if packet.dst().host() == host.id {
-            host.loop_back(now + delay, pool, at);
-        } else if delay == Duration::ZERO {
-            host.enter_adapter(pool, at);
+            return host.loop_back(now + delay, pool, at);
+        }
+        self.gate.on_launch(vm, packet.dst());
+        if delay == Duration::ZERO {
+            self.enter_gate(now, host, pool, vm, at);
         } else {
             self.reserved += packet.len();
             host.enter_tx(vm, now + delay, packet, at);
@@ -43,39 +122,57 @@ impl Chain for Bare {
     }
 
     #[inline(always)]
-    fn send(&mut self, _now: Instant, host: &mut Host, pool: &mut Pool<Packet>, _vm: usize, at: Handle) {
+    fn send(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
         self.reserved -= pool.frame(at).len();
-        host.enter_adapter(pool, at);
+        self.enter_gate(now, host, pool, vm, at);
     }
 
     #[inline(always)]
     fn receive(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) {
         let packet = pool.frame(at);
-        if packet.dst().host() != host.id || packet.dst().vm() as usize >= host.guests.len() {
+        let vm = packet.dst().vm() as usize;
+        let is_here = packet.dst().host() == host.id && vm < host.guests.len();
+        if !is_here && !self.gate.consumes(packet) {
             return host.drop_unroutable(pool, at);
         }
-        let delay = host.rx_delay(packet);
-        if delay == Duration::ZERO {
-            host.deliver(now, pool, at);
-        } else {
-            host.enter_rx(now + delay, at);
+        let lane = if is_here { vm } else { 0 };
+        if let Some(at) = self.gate(host, pool, |stage, cx| stage.receive(now, lane, at, cx)) {
+            enter_guest(now, host, pool, at);
         }
     }
 
     #[inline(always)]
     fn on_transmit(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
+        if self.gate.ready() != 0 {
+            self.run_gate(now, host, pool);
+        }
         if host.blocked != 0 {
             self.unblock(host);
-            self.pull_all(now, host, pool);
+            self.settle(now, host, pool);
         }
     }
     #[inline(always)]
     fn settle(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
+        self.leave_gate(now, host, pool);
         self.pull_all(now, host, pool);
+        while self.gate.ready() != 0 && self.adapter_has_room(host) {
+            self.run_gate(now, host, pool);
+            self.unblock(host);
+            if host.runnable == 0 {
+                break;
+            }
+            self.pull_all(now, host, pool);
+        }
     }
 
     fn on_port_free(&mut self, _vm: usize) {}
-    fn handle_timer(&mut self, _: Instant, _: &mut Host, _: &mut Pool<Packet>, _timer: Timer) {}
-    fn receive_metadata(&mut self, _: Instant, _: &mut Host, _: &mut Pool<Packet>, _packet: &Packet) {}
-    fn report(&self, _report: &mut Report) {}
+    fn handle_timer(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, (at, class, token): Timer) {
+        self.gate(host, pool, |stage, cx| stage.handle_timer(now, at, class - FIRST_SLOT, token, cx));
+    }
+    fn receive_metadata(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, packet: &Packet) {
+        self.gate(host, pool, |stage, cx| stage.receive_metadata(now, packet, cx));
+    }
+    fn report(&self, report: &mut Report) {
+        self.gate.report(report);
+    }
 }

@@ -4,28 +4,32 @@
 //! asks which stages exist. [`AnyServer`](super::AnyServer) is the enum of the chains that are compiled.
 
 mod bare;
-mod isolation;
+mod parts;
 mod virtualised;
 
 pub use bare::Bare;
-pub use isolation::{Anyone, Isolation, Partitioned};
+pub use parts::{Parts, Unusual, Usual};
 pub use virtualised::Virtualised;
 
 use super::host::{DEADLINES, Host, PORT_FREE};
 use super::stages::Report;
+use crate::adapter::Kind as AdapterKind;
 use crate::deadlines::Timer;
 use crate::packet::{Address, Kind, Packet};
 use crate::pool::{Handle, Pool};
 use core::fmt::Debug;
-use sluicenet_proto::frame::Frame;
+use sluicenet_proto::frame::{Frame, HostId};
 use sluicenet_proto::time::Instant;
 
 /// A server's own parts, as its guests and its device interface see them.
 pub trait Chain: Debug + Send {
+    /// The kind of adapter below it.
+    type Adapter: AdapterKind;
+
     /// Whether the chain has room for one more packet of a VM.
     fn has_room(&self, host: &Host, vm: usize) -> bool;
-    /// Whether this socket of a VM must wait because of its destination.
-    fn blocks(&mut self, vm: usize, to: Address, socket: u32) -> bool;
+    /// Whether this socket of a VM must wait because of its destination; `own` is the server.
+    fn blocks(&mut self, own: HostId, vm: usize, to: Address, socket: u32) -> bool;
     /// A packet leaves its socket.
     fn launch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, packet: &Packet);
     /// A packet leaves the network stack of its VM.
@@ -58,7 +62,8 @@ pub trait Chain: Debug + Send {
                 host.blocked |= 1 << vm;
                 continue;
             }
-            match host.pull(now, vm as usize, |to, socket| self.blocks(vm as usize, to, socket)) {
+            let own = host.id;
+            match host.pull(now, vm as usize, |to, socket| self.blocks(own, vm as usize, to, socket)) {
                 Some(packet) => self.launch(now, host, pool, vm as usize, &packet),
                 None => host.runnable &= !(1 << vm),
             }

@@ -1,25 +1,24 @@
 //! A server with a virtual network: gate stages, the vSwitch, network stages, the adapter.
 
-use super::{Chain, Isolation};
+use super::{Chain, Parts};
 use crate::deadlines::Timer;
 use crate::packet::{Address, Packet};
 use crate::pool::{Handle, Pool};
 use crate::server::VirtualConfig;
 use crate::server::host::{DEADLINES, Host, PORT_FREE};
 use crate::server::stages::{Context, FIRST_SLOT, Report, Stage};
-use alloc::vec::Vec;
-use sluicenet_proto::frame::Frame;
+use sluicenet_proto::frame::{Frame, HostId};
 use sluicenet_proto::loss::{DropReason, Drops, Full};
-use sluicenet_proto::overlay::bridge::{ecn_in, ecn_out};
+use sluicenet_proto::overlay::bridge::ecn_out;
 use sluicenet_proto::overlay::vswitch::VSwitch;
 use sluicenet_proto::time::{Duration, Instant};
 
 /// The only lane of network stages.
 const UPLINK_LANE: usize = 0;
 
-/// The chain of gate stages `G` and network stages `N`.
+/// The chain of gate stages `G`, network stages `N` and fixed parts `P`.
 #[derive(Debug)]
-pub struct Virtualised<G, N, I> {
+pub struct Virtualised<G, N, P> {
     vswitch: VSwitch<Handle>,
     /// VMs that may have a frame to receive.
     vm_ready: u64,
@@ -31,27 +30,26 @@ pub struct Virtualised<G, N, I> {
     vnics: u64,
     /// Whether the vSwitch may have a frame for the network stages.
     uplink_ready: bool,
-    /// Bytes of the outer header between servers; 0 without one.
-    outer: u16,
     vm_ps_per_byte_q16: u64,
     gate: G,
     network: N,
-    isolation: I,
-    /// VMs that receive more slowly, and how fast.
-    slow: Vec<(u8, u64)>,
+    parts: P,
 }
 
-impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
+impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
     /// A chain without any frame.
-    pub fn new(host: &mut Host, config: &VirtualConfig, gate: G, network: N, isolation: I) -> Virtualised<G, N, I> {
+    pub fn new(host: &mut Host, config: &VirtualConfig, gate: G, network: N, parts: P) -> Virtualised<G, N, P> {
         let vnics = host.guests.len();
-        let first = (1 << isolation.machines(vnics)) - 1;
-        let vswitch = match isolation.second() {
+        let first = (1 << parts.machines(vnics)) - 1;
+        let vswitch = match parts.second() {
             // Two ports to the network, as each machine has two vNICs: first vNICs and the first port are lossless.
             Some(_) => VSwitch::mixed(vnics + 2, config.slots, if config.lossless { first | (1 << vnics) } else { 0 }),
             None => VSwitch::new(vnics + 1, config.slots, config.lossless),
         };
-        host.max_frame = network.max_frame(host.max_frame) + u32::from(config.encapsulation);
+        host.max_frame = network.max_frame(host.max_frame) + u32::from(parts.outer());
+        for (vm, guest) in host.guests.iter_mut().enumerate() {
+            guest.rx_ps_per_byte_q16 = config.receive_ps_per_byte_q16(vm);
+        }
         Virtualised {
             vswitch,
             // Every consumer starts asleep, so that the first frame wakes it.
@@ -60,12 +58,10 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
             uplink: vnics,
             vnics: (1 << vnics) - 1,
             uplink_ready: true,
-            outer: config.encapsulation,
             vm_ps_per_byte_q16: config.vm_ps_per_byte_q16,
             gate,
             network,
-            isolation,
-            slow: config.slow.clone(),
+            parts,
         }
     }
 
@@ -92,7 +88,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
     /// Whether a vNIC is the first of its machine.
     #[inline(always)]
     fn is_first(&self, vnic: usize) -> bool {
-        vnic < self.isolation.machines(self.uplink)
+        vnic < self.parts.machines(self.uplink)
     }
 
     /// The vSwitch port to other servers, for a vNIC.
@@ -141,7 +137,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
     /// Network stages take frames from the vSwitch and send their own while the adapter has room; a full adapter always stops them.
     #[inline(always)]
     fn run_network(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
-        while host.adapter.room() >= host.max_frame {
+        while host.adapter.room::<P::Adapter>() >= host.max_frame {
             let own = self.network(host, pool, |stage, cx| stage.poll_transmit(now, UPLINK_LANE, cx));
             let at = match own {
                 Some(at) => at,
@@ -160,30 +156,24 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
                     }
                 }
             };
-            if self.outer > 0 {
-                let packet = pool.frame_mut(at);
-                packet.encapsulate(ecn_in(packet.ecn()), self.outer);
-            }
-            host.enter_adapter(pool, at);
+            self.parts.encapsulate(pool.frame_mut(at));
+            host.enter_adapter::<P::Adapter>(pool, at);
         }
     }
 
-    /// Frames of second vNICs go to the adapter; frames for a host outside have no outer header.
+    /// Frames of second vNICs go to the adapter.
     #[inline(never)]
     fn run_second_uplink(&mut self, host: &mut Host, pool: &mut Pool<Packet>) {
-        let (port, outer) = (self.uplink + 1, self.outer);
-        while self.isolation.second().is_some_and(|second| second.ready) && host.adapter.room_apart() >= host.max_frame
-        {
+        let port = self.uplink + 1;
+        let has_room = |host: &Host| host.adapter.room_apart::<P::Adapter>() >= host.max_frame;
+        while self.parts.second().is_some_and(|second| second.ready) && has_room(host) {
             let taken = self.take_from_vswitch(host, pool, port);
             let is_empty = taken.is_none() || self.vswitch.sleep_if_empty(port);
-            let Some(second) = self.isolation.second_mut() else { return };
+            let Some(second) = self.parts.second_mut() else { return };
             second.ready = !is_empty;
             let Some(at) = taken else { return };
-            let packet = pool.frame_mut(at);
-            if outer > 0 && packet.dst().host() < second.outside {
-                packet.encapsulate(ecn_in(packet.ecn()), outer);
-            }
-            host.enter_adapter(pool, at);
+            self.parts.encapsulate(pool.frame_mut(at));
+            host.enter_adapter::<P::Adapter>(pool, at);
         }
     }
 
@@ -218,7 +208,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
         let packet = pool.frame_mut(at);
         if packet.is_encapsulated() {
             match ecn_out(packet.ecn(), packet.inner_ecn()) {
-                Some(inner) => packet.decapsulate(inner, self.outer),
+                Some(inner) => packet.decapsulate(inner, self.parts.outer()),
                 None => return host.drop(pool, DropReason::BadEcn, at),
             }
         }
@@ -279,17 +269,16 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
     #[inline(always)]
     fn enter_port(&mut self, now: Instant, host: &mut Host, pool: &Pool<Packet>, vm: usize, at: Handle) {
         let packet = pool.frame(at);
-        let slow = self.slow.iter().find(|s| usize::from(s.0) == vm);
-        let ps_per_byte = slow.map_or(self.vm_ps_per_byte_q16, |s| s.1);
-        let free = now + Duration((packet.len() as u64 * ps_per_byte) >> 16);
-        host.guests[vm].rx_free = free;
+        let guest = &mut host.guests[vm];
+        let free = now + Duration((packet.len() as u64 * guest.rx_ps_per_byte_q16) >> 16);
+        guest.rx_free = free;
         host.enter_rx(free + host.rx_delay(packet), at);
     }
 
     /// Frames for VMs that gate stages have released.
     fn wake_received(&mut self) {
         if self.gate.has_receive_queues() {
-            let vms = self.isolation.machines(self.uplink);
+            let vms = self.parts.machines(self.uplink);
             self.vm_ready |= (0..vms).filter(|&vm| self.gate.has_received(vm)).fold(0, |set, vm| set | 1 << vm);
         }
     }
@@ -363,18 +352,18 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
     #[inline(never)]
     fn run(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
         let vms = self.vnics;
-        let first = (1u64 << self.isolation.machines(self.uplink)) - 1;
+        let first = (1u64 << self.parts.machines(self.uplink)) - 1;
         loop {
             let wakes = self.vswitch.take_wakes();
             self.uplink_ready |= wakes.receivers >> self.uplink & 1 != 0;
-            if let Some(second) = self.isolation.second_mut() {
+            if let Some(second) = self.parts.second_mut() {
                 second.ready |= wakes.receivers >> (self.uplink + 1) & 1 != 0;
             }
             // A VM whose port is still busy is not asleep: it asks again when the port is free.
             self.vm_ready |= wakes.receivers & vms;
             self.leave_network(now, host, pool);
             self.run_network(now, host, pool);
-            if self.isolation.second().is_some_and(|second| second.ready) {
+            if self.parts.second().is_some_and(|second| second.ready) {
                 self.run_second_uplink(host, pool);
             }
             if self.gate.has_receive_queues() {
@@ -405,27 +394,34 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
     /// Whether a network port of the vSwitch may have a frame.
     #[inline(always)]
     fn has_output(&self) -> bool {
-        self.uplink_ready || self.isolation.second().is_some_and(|second| second.ready) || self.network.ready() != 0
+        self.uplink_ready || self.parts.second().is_some_and(|second| second.ready) || self.network.ready() != 0
     }
 }
 
-impl<G: Stage, N: Stage, I: Isolation> Chain for Virtualised<G, N, I> {
+impl<G: Stage, N: Stage, P: Parts> Chain for Virtualised<G, N, P> {
+    type Adapter = P::Adapter;
+
     #[inline(always)]
     fn has_room(&self, host: &Host, vm: usize) -> bool {
         let below = self.vswitch.input_room(vm) > host.guests[vm].tx.len() as u32;
         if self.is_first(vm) { self.gate.has_room(vm, below) } else { below }
     }
     #[inline(always)]
-    fn blocks(&mut self, vm: usize, to: Address, socket: u32) -> bool {
-        self.is_first(vm) && self.gate.blocks(vm, to, socket)
+    fn blocks(&mut self, own: HostId, vm: usize, to: Address, socket: u32) -> bool {
+        self.is_first(vm)
+            && (self.gate.blocks(vm, to, socket) || to.host() != own && self.network.blocks(vm, to, socket))
     }
 
     #[inline(always)]
     fn launch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, packet: &Packet) {
         host.from_guests += 1;
         let at = pool.insert(packet);
-        if self.is_first(vm) && self.isolation.allows(packet) {
-            self.gate.on_launch(vm, packet.dst());
+        let to = packet.dst();
+        if self.is_first(vm) && self.parts.allows(packet) {
+            self.gate.on_launch(vm, to);
+            if to.host() != host.id {
+                self.network.on_launch(vm, to);
+            }
         }
         let delay = host.tx_delay(packet);
         let guest = &mut host.guests[vm];
@@ -436,7 +432,7 @@ impl<G: Stage, N: Stage, I: Isolation> Chain for Virtualised<G, N, I> {
 
     #[inline(always)]
     fn send(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
-        if !self.isolation.allows(pool.frame(at)) {
+        if !self.parts.allows(pool.frame(at)) {
             return host.drop(pool, DropReason::Denied, at);
         }
         let through =
@@ -457,7 +453,7 @@ impl<G: Stage, N: Stage, I: Isolation> Chain for Virtualised<G, N, I> {
                 host.drop_unroutable(pool, at)
             };
         }
-        if !self.isolation.allows(packet) {
+        if !self.parts.allows(packet) {
             // Before a stage keeps or answers it.
             host.drop(pool, DropReason::Denied, at)
         } else if !self.is_first(vm) {

@@ -1,14 +1,15 @@
 //! The interface of a stage: one part of the chain between a guest's network port and the wire.
 //!
-//! A server's chain has two places for stages:
+//! A server's chain has two positions for stages:
 //!
 //! ```text
 //! guests -> [gate stages] -> vSwitch -> [network stages] -> adapter -> wire
 //!             a lane a VM                  one lane
 //! ```
 //!
-//! A *gate* stage stands between the guests and the vSwitch and sees every frame of every VM, one lane a VM. A *network* stage stands
-//! between the vSwitch and the adapter and sees the frames that leave or enter the server, all in lane 0. Both implement [`Stage`].
+//! A *gate* stage stands right below the guests, one lane a VM. With a vSwitch it sees every frame of every VM. A server without a vSwitch
+//! has gate stages only, and they see the frames that leave or enter the server. A *network* stage stands between the vSwitch and the
+//! adapter and sees the frames that leave or enter the server, all in lane 0. Both implement [`Stage`].
 //!
 //! A stage never calls its neighbours. The chain carries frames from one to the next, in four steps:
 //!
@@ -31,7 +32,8 @@
 //! # Settings
 //!
 //! A server's settings name its stages by [`StageConfig`], in two lists from the top down
-//! ([`VirtualConfig`](crate::server::VirtualConfig)). The world builder fills them, a line for each stage.
+//! ([`ServerConfig::gate`](crate::server::ServerConfig::gate), [`VirtualConfig::network`](crate::server::VirtualConfig::network)). The
+//! world builder fills them, a line for each stage.
 
 mod compose;
 mod context;
@@ -99,20 +101,22 @@ pub trait StageConfig: Any + Debug + Send + Sync {
 
 /// A stage of a server's chain. [The module](self) describes how frames go through it.
 pub trait Stage: Debug + Send {
-    // Sockets: gate stages only.
+    // Sockets. `lane` is the VM, in a network stage too.
 
-    /// Whether a socket of a VM may launch one more frame. `below` tells whether the chain below has room for it.
+    /// Whether a socket of a VM may launch one more frame. `below` tells whether the chain below has room for it. Gate stages only: a
+    /// network stage stops all VMs by [`Stage::takes`].
     #[inline(always)]
     fn has_room(&self, _lane: Lane, below: bool) -> bool {
         below
     }
     /// Whether this socket must wait although its VM has room, because of its destination. The stage remembers the socket and wakes it by
-    /// [`Context::wake_sockets`].
+    /// [`Context::wake_sockets`]. A network stage is asked for destinations in other servers.
     #[inline(always)]
     fn blocks(&mut self, _lane: Lane, _to: Address, _socket: u32) -> bool {
         false
     }
-    /// A frame left its socket; [`Stage::send`] follows when the guest's network stack has processed it.
+    /// A frame left its socket; [`Stage::send`] follows when the guest's network stack has processed it. A network stage is told of frames
+    /// to other servers; a lossy vSwitch can drop them before they reach it.
     #[inline(always)]
     fn on_launch(&mut self, _lane: Lane, _to: Address) {}
 

@@ -1,19 +1,19 @@
 //! A stage that does all that a stage may do, in both positions of a chain, next to others and alone.
 
-use super::{Context, Lane, Report, Stage, compose};
+use super::{Context, Lane, Report, Stage, StageConfig, compose};
 use crate::adapter::{AdapterConfig, Queueing};
 use crate::device::{Device, PortId, PortSet, Wires};
 use crate::guest::FlowLabel;
 use crate::packet::{Address, FlowKey, Framing, Packet};
 use crate::pool::{Handle, Pool};
-use crate::server::chain::{Anyone, Virtualised};
-use crate::server::{App, Event, Host, Io, Open, Server, ServerConfig, VirtualConfig, WhenFull};
+use crate::server::{AnyServer, App, Event, Io, Open, ServerConfig, VirtualConfig, WhenFull};
+use crate::with_server;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use sluicenet_proto::cee::pfc::Watermarks;
-use sluicenet_proto::frame::PrioritySet;
+use sluicenet_proto::frame::{HostId, PrioritySet};
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::{Duration, Instant};
 
@@ -155,13 +155,13 @@ fn config() -> ServerConfig {
         light_tx_delay: us,
         light_rx_delay: us,
         when_full: WhenFull::Stop,
+        gate: Vec::new(),
         virtual_network: Some(VirtualConfig {
             slots: 4,
             lossless: true,
             vm_ps_per_byte_q16: 800 << 16,
             slow: Vec::new(),
             encapsulation: 50,
-            gate: Vec::new(),
             network: Vec::new(),
         }),
         lossy_vnics: None,
@@ -190,26 +190,36 @@ impl Wires for Busy {
 }
 
 type Boxed = Box<dyn Stage>;
-type Make = fn() -> Boxed;
-type TestServer = Server<Sender, Virtualised<Boxed, Boxed, Anyone>>;
+
+/// Makes a stage.
+#[derive(Clone, Copy, Debug)]
+struct Make(fn() -> Boxed);
+
+impl StageConfig for Make {
+    fn stage(&self, _host: HostId, _vms: usize, _seed: u64) -> Boxed {
+        self.0()
+    }
+}
 
 /// Two servers and a wire without any delay.
 struct Pair {
-    servers: [TestServer; 2],
+    servers: [AnyServer<Sender>; 2],
     pool: Pool<Packet>,
     now: Instant,
 }
 
 impl Pair {
-    fn new(gate: impl Fn() -> Boxed, network: impl Fn() -> Boxed) -> Pair {
-        let config = Arc::new(config());
-        let server = |id| {
-            let chain = |host: &mut Host| {
-                let settings = config.virtual_network.as_ref().expect("a virtual network");
-                Virtualised::new(host, settings, gate(), network(), Anyone)
-            };
-            Server::new(id, 2, config.clone(), None, chain, Sender::default())
-        };
+    /// Servers with these gate stages and, where they have a virtual network, these network stages.
+    fn new(gate: &[Make], network: Option<&[Make]>) -> Pair {
+        let listed = |stages: &[Make]| stages.iter().map(|&make| -> Arc<dyn StageConfig> { Arc::new(make) }).collect();
+        let mut config = config();
+        config.gate = listed(gate);
+        match (network, &mut config.virtual_network) {
+            (Some(network), Some(settings)) => settings.network = listed(network),
+            _ => config.virtual_network = None,
+        }
+        let config = Arc::new(config);
+        let server = |id| AnyServer::new(id, 2, config.clone(), None, Sender::default());
         Pair { servers: [server(0), server(1)], pool: Pool::default(), now: Instant::ZERO }
     }
 
@@ -217,28 +227,31 @@ impl Pair {
     fn run(&mut self) -> Vec<(Instant, Packet)> {
         let (mut sent, mut woke) = (Vec::new(), PortSet::default());
         loop {
-            let next = self.servers.iter().map(Device::<Packet>::poll_timeout).min().unwrap_or(Instant::MAX);
+            let timeout = |server: &AnyServer<Sender>| with_server!(server, s => Device::<Packet>::poll_timeout(&**s));
+            let next = self.servers.iter().map(timeout).min().unwrap_or(Instant::MAX);
             if next == Instant::MAX {
                 return sent;
             }
             self.now = next;
             for i in 0..2 {
-                if Device::<Packet>::poll_timeout(&self.servers[i]) <= next {
-                    self.servers[i].handle_timeout(next, &mut self.pool, &mut woke);
+                if timeout(&self.servers[i]) <= next {
+                    with_server!(&mut self.servers[i], s => s.handle_timeout(next, &mut self.pool, &mut woke));
                 }
                 let mut metadata = Vec::new();
                 self.servers[i].host_mut().take_metadata(&mut metadata);
                 for packet in metadata {
-                    self.servers[1 - i].receive_metadata(next, &packet, &mut self.pool, &mut woke);
+                    let to = &mut self.servers[1 - i];
+                    with_server!(to, s => s.receive_metadata(next, &packet, &mut self.pool, &mut woke));
                 }
             }
             // Frames cross until neither has another one.
             while let Some((i, at)) = (0..2).find_map(|i| {
-                let at = self.servers[i].poll_transmit(next, 0, &mut self.pool, &mut woke)?;
-                Some((i, at))
+                let from = &mut self.servers[i];
+                Some((i, with_server!(from, s => s.poll_transmit(next, 0, &mut self.pool, &mut woke))?))
             }) {
                 sent.push((next, *self.pool.frame(at)));
-                self.servers[1 - i].receive(next, 0, at, &mut self.pool, &Busy, &mut woke);
+                let to = &mut self.servers[1 - i];
+                with_server!(to, s => s.receive(next, 0, at, &mut self.pool, &Busy, &mut woke));
             }
             while woke.pop().is_some() {}
             for server in &self.servers {
@@ -254,11 +267,19 @@ impl Pair {
 
 #[test]
 fn a_stage_keeps_frames_back_by_flow_and_sends_and_answers_frames_of_its_own() {
-    let nothing = || -> Boxed { Box::new(()) };
-    let (pacer, other) = (|| Pacer::boxed(9), || Pacer::boxed(10));
-    let two = || compose(alloc::vec![Pacer::boxed(9), Pacer::boxed(10)]);
-    let positions: [(Make, Make); 6] =
-        [(nothing, nothing), (pacer, nothing), (nothing, pacer), (pacer, other), (two, nothing), (nothing, two)];
+    let (pacer, other) = (Make(|| Pacer::boxed(9)), Make(|| Pacer::boxed(10)));
+    let composed = Make(|| compose(alloc::vec![Pacer::boxed(9), Pacer::boxed(10)]));
+    let positions: [(&[Make], Option<&[Make]>); 9] = [
+        (&[], Some(&[])),
+        (&[], None),
+        (&[pacer], Some(&[])),
+        (&[], Some(&[pacer])),
+        (&[pacer], Some(&[other])),
+        (&[pacer, other], Some(&[])),
+        (&[], Some(&[composed])),
+        (&[pacer], None),
+        (&[pacer, other], None),
+    ];
     for (case, (gate, network)) in positions.into_iter().enumerate() {
         let mut pair = Pair::new(gate, network);
         let (a, b, c) = (Address::new(0, 0), Address::new(1, 0), Address::new(1, 1));
@@ -273,18 +294,18 @@ fn a_stage_keeps_frames_back_by_flow_and_sends_and_answers_frames_of_its_own() {
         };
         let (first, second) = (times(b), times(c));
         assert_eq!((first.len(), second.len()), (3, 1), "case {case}");
-        let paced = case > 0;
+        let paced = case > 1;
         for pair in first.windows(2) {
             assert_eq!(pair[1].since(pair[0]) >= GAP, paced, "case {case}: {first:?}");
         }
         // The other flow does not wait for the first one.
         assert!(!paced || second[0] < first[1], "case {case}: {first:?} {second:?}");
         let own = sent.iter().filter(|p| p.1.dport() > DATA).count() as u64;
-        let reports = pair.servers.each_ref().map(Server::report);
+        let reports = pair.servers.each_ref().map(AnyServer::report);
         let (made, consumed) = (reports[0].made + reports[1].made, reports[0].consumed + reports[1].consumed);
         assert_eq!((made, consumed), (own, own), "case {case}");
         assert_eq!(own > 0, paced);
-        assert!(sent.iter().all(|p| p.1.is_encapsulated()));
+        assert!(sent.iter().all(|p| p.1.is_encapsulated() == network.is_some()));
         assert!(reports.iter().all(|r| r.unsound.is_empty() && r.queued == 0), "case {case}: {reports:?}");
         // All messages arrived, and no frame is left.
         assert_eq!(pair.servers[1].app().0.len(), 4, "case {case}");
@@ -328,17 +349,98 @@ impl Stage for Holder {
 
 #[test]
 fn a_gate_stage_holds_frames_to_the_guests() {
-    let mut pair = Pair::new(|| Box::<Holder>::default(), || Box::new(()));
-    let (a, b, c) = (Address::new(0, 0), Address::new(1, 0), Address::new(1, 1));
-    for to in [b, b, b, c] {
-        pair.start(0, a, to);
+    let nothing: &[Make] = &[];
+    for network in [Some(nothing), None] {
+        let mut pair = Pair::new(&[Make(|| Box::<Holder>::default())], network);
+        let (a, b, c) = (Address::new(0, 0), Address::new(1, 0), Address::new(1, 1));
+        for to in [b, b, b, c] {
+            pair.start(0, a, to);
+        }
+        pair.run();
+        let arrived: Vec<Instant> = pair.servers[1].app().0.iter().map(|m| m.0).collect();
+        assert_eq!(arrived.len(), 4);
+        // Those of the first VM come 10 us apart, that of the second does not wait for them.
+        assert!(arrived[3].since(arrived[0]) >= GAP + GAP, "{arrived:?}");
+        assert!(arrived[1].since(arrived[0]) < GAP, "{arrived:?}");
+        assert_eq!(pair.pool.in_use(), 0);
+        assert!(pair.servers.iter().all(|s| s.report().queued == 0));
     }
-    pair.run();
-    let arrived: Vec<Instant> = pair.servers[1].app().0.iter().map(|m| m.0).collect();
-    assert_eq!(arrived.len(), 4);
-    // Those of the first VM come 10 us apart, that of the second does not wait for them.
-    assert!(arrived[3].since(arrived[0]) >= GAP + GAP, "{arrived:?}");
-    assert!(arrived[1].since(arrived[0]) < GAP, "{arrived:?}");
-    assert_eq!(pair.pool.in_use(), 0);
-    assert!(pair.servers.iter().all(|s| s.report().queued == 0));
+}
+
+/// Lets one frame to each destination at a time out of the sockets, and counts the frames that it holds.
+#[derive(Debug, Default)]
+struct Window {
+    /// Destinations of launched frames.
+    launched: Vec<Address>,
+    /// Sockets that wait, with their VMs and destinations.
+    blocked: Vec<(Lane, Address, u32)>,
+    /// Frames that wait for their time.
+    waiting: VecDeque<Handle>,
+    is_closed: bool,
+}
+
+impl Stage for Window {
+    fn blocks(&mut self, lane: Lane, to: Address, socket: u32) -> bool {
+        let blocks = self.launched.contains(&to);
+        if blocks {
+            self.blocked.push((lane, to, socket));
+        }
+        blocks
+    }
+    fn on_launch(&mut self, _lane: Lane, to: Address) {
+        assert!(!self.launched.contains(&to), "one at a time");
+        self.launched.push(to);
+    }
+    fn send(&mut self, _now: Instant, _lane: Lane, at: Handle, _cx: &mut Context<'_>) -> Option<Handle> {
+        self.waiting.push_back(at);
+        None
+    }
+    fn ready(&self) -> u64 {
+        u64::from(!self.is_closed && !self.waiting.is_empty())
+    }
+    fn poll_transmit(&mut self, now: Instant, _lane: Lane, cx: &mut Context<'_>) -> Option<Handle> {
+        if self.is_closed {
+            return None;
+        }
+        let at = self.waiting.pop_front()?;
+        self.is_closed = true;
+        cx.set_timer(now + GAP, 0);
+        let to = cx.frame(at).dst();
+        self.launched.retain(|&other| other != to);
+        let (woken, left) = core::mem::take(&mut self.blocked).into_iter().partition(|b| b.1 == to);
+        self.blocked = left;
+        let woken: Vec<(Lane, Address, u32)> = woken;
+        woken.into_iter().for_each(|(vm, _, socket)| cx.wake_sockets(vm, alloc::vec![socket]));
+        Some(at)
+    }
+    fn handle_timer(&mut self, _now: Instant, _at: Instant, _slot: u8, _token: u64, _cx: &mut Context<'_>) {
+        self.is_closed = false;
+    }
+    fn report(&self, report: &mut Report) {
+        report.queued += self.waiting.len() as u64;
+    }
+}
+
+#[test]
+fn a_network_stage_holds_back_the_sockets_of_one_destination() {
+    let window = Make(|| Box::<Window>::default());
+    let positions: [(&[Make], Option<&[Make]>); 2] = [(&[], Some(&[window])), (&[window], None)];
+    for (gate, network) in positions {
+        let mut pair = Pair::new(gate, network);
+        let (a, b, c) = (Address::new(0, 0), Address::new(1, 0), Address::new(1, 1));
+        for to in [b, b, b, c] {
+            pair.start(0, a, to);
+        }
+        let local = Address::new(0, 1);
+        pair.start(0, a, local);
+        let sent = pair.run();
+        let order: Vec<Address> = sent.iter().map(|p| p.1.dst()).collect();
+        // The frame to the other destination overtakes those that wait in their socket.
+        assert_eq!(order, [b, c, b, b]);
+        assert!(sent.windows(2).all(|pair| pair[1].0.since(pair[0].0) >= GAP));
+        // No network stage sees a frame within the server.
+        assert_eq!(pair.servers[0].app().0.len(), 1);
+        assert_eq!(pair.servers[1].app().0.len(), 4);
+        assert_eq!(pair.pool.in_use(), 0);
+    }
 }

@@ -76,7 +76,10 @@ fn a_delayed_acknowledgment_at_or_above_the_timeout_is_refused() {
     assert_eq!(Config { ack_every: 0, ..cfg.clone() }.validate(), Err(ConfigError::ZeroSegments));
     assert_eq!(Config { mss: 100, ..cfg.clone() }.validate(), Err(ConfigError::MssTooSmall(100)));
     assert_eq!(Config { tick: Duration::ZERO, ..cfg.clone() }.validate(), Err(ConfigError::ZeroTick));
-    assert_eq!(Config { send_buffer: 500_000, ..cfg }.validate(), Err(ConfigError::BufferTooSmall(500_000)));
+    assert_eq!(
+        Config { send_buffer: 500_000, ..cfg }.validate(),
+        Err(ConfigError::BufferOutOfRange { bytes: 500_000, least: 2 * u32::from(cfg.mss), most: cfg.max_buffer })
+    );
 }
 
 #[test]

@@ -1,13 +1,23 @@
-//! Which machines may talk to each other, and the second vNICs that keep lossy traffic apart.
+//! The fixed parts of a virtualised server, composed by type: the outer header, the isolation of machines, second vNICs,
+//! the adapter.
 
+use crate::adapter::{Any, Basic, Kind};
 use crate::packet::{Address, Packet};
-use crate::server::{Access, LossyVnics};
+use crate::server::{Access, LossyVnics, ServerConfig};
 use alloc::sync::Arc;
 use core::fmt::Debug;
 use sluicenet_proto::frame::HostId;
+use sluicenet_proto::overlay::bridge::ecn_in;
 
-/// The isolation between the machines of a virtual network.
-pub trait Isolation: Debug + Send {
+/// The fixed parts of a chain.
+pub trait Parts: Debug + Send {
+    /// The kind of adapter.
+    type Adapter: Kind;
+
+    /// Puts a packet for another server into its tunnel.
+    fn encapsulate(&self, packet: &mut Packet);
+    /// Bytes of the outer header.
+    fn outer(&self) -> u16;
     /// Whether a packet's source may talk to its destination.
     fn allows(&self, packet: &Packet) -> bool;
     /// The number of machines of a server with so many vNICs: vNICs from this number on are second ones.
@@ -27,11 +37,35 @@ pub struct SecondUplink {
     pub outside: HostId,
 }
 
-/// Every machine has one vNIC and may talk to all others.
-#[derive(Debug)]
-pub struct Anyone;
+#[inline(always)]
+fn encapsulate(packet: &mut Packet, outer: u16) {
+    packet.encapsulate(ecn_in(packet.ecn()), outer);
+}
 
-impl Isolation for Anyone {
+/// An overlay in which every machine has one vNIC and may talk to all others, over a basic adapter.
+#[derive(Debug)]
+pub struct Usual {
+    outer: u16,
+}
+
+impl Usual {
+    /// With outer headers of so many bytes.
+    pub fn new(outer: u16) -> Usual {
+        Usual { outer }
+    }
+}
+
+impl Parts for Usual {
+    type Adapter = Basic;
+
+    #[inline(always)]
+    fn encapsulate(&self, packet: &mut Packet) {
+        encapsulate(packet, self.outer);
+    }
+    #[inline(always)]
+    fn outer(&self) -> u16 {
+        self.outer
+    }
     #[inline(always)]
     fn allows(&self, _packet: &Packet) -> bool {
         true
@@ -50,23 +84,39 @@ impl Isolation for Anyone {
     }
 }
 
-/// Machines have second vNICs, a policy restricts which machines may talk, or both.
+/// Any parts: no outer header, second vNICs, a policy that restricts which machines may talk, any adapter.
 #[derive(Debug)]
-pub struct Partitioned {
+pub struct Unusual {
+    outer: u16,
     lossy: Option<LossyVnics>,
     access: Option<Arc<Access>>,
     second: Option<SecondUplink>,
 }
 
-impl Partitioned {
-    /// From the settings of a server.
-    pub fn new(lossy: Option<LossyVnics>, access: Option<Arc<Access>>) -> Partitioned {
+impl Unusual {
+    /// From the settings of a server; `outer` is the length of the outer header, 0 without one.
+    pub fn new(config: &ServerConfig, outer: u16) -> Unusual {
+        let lossy = config.lossy_vnics;
         // Every consumer starts asleep, so that the first frame wakes it.
-        Partitioned { lossy, access, second: lossy.map(|v| SecondUplink { ready: true, outside: v.outside }) }
+        let second = lossy.map(|v| SecondUplink { ready: true, outside: v.outside });
+        Unusual { outer, lossy, access: config.access.clone(), second }
     }
 }
 
-impl Isolation for Partitioned {
+impl Parts for Unusual {
+    type Adapter = Any;
+
+    #[inline(always)]
+    fn encapsulate(&self, packet: &mut Packet) {
+        let is_outside = self.second.as_ref().is_some_and(|second| packet.dst().host() >= second.outside);
+        if self.outer > 0 && !is_outside {
+            encapsulate(packet, self.outer);
+        }
+    }
+    #[inline(always)]
+    fn outer(&self) -> u16 {
+        self.outer
+    }
     /// First vNICs talk to each other, second ones and hosts outside to each other, and machines as the policy says.
     fn allows(&self, packet: &Packet) -> bool {
         let (src, dst) = (packet.src(), packet.dst());
