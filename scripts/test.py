@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,6 +48,8 @@ COMPUTING_THREADS = os.cpu_count() or 2
 REAL_THREADS = 2
 REAL_LANES = 2
 SLOWEST = 10
+# A program of which no test begins or ends for this time hangs. The slowest test takes a tenth on a busy machine.
+STUCK_SECONDS = 900
 
 
 @dataclass
@@ -131,6 +134,34 @@ def tell(ok: bool, tests: int, began: float, name: str, cpu: str = "") -> None:
     )
 
 
+class Guard:
+    """Ends a program of tests that hangs, and remembers which of its tests did not end."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.running: set[str] = set()
+        self.stuck: list[str] = []
+        self.last = time.monotonic()
+        self.ended = threading.Event()
+        threading.Thread(target=self.watch, daemon=True).start()
+
+    def watch(self) -> None:
+        """Looks until the program has ended."""
+        while not self.ended.wait(1):
+            if time.monotonic() - self.last > STUCK_SECONDS:
+                self.stuck = sorted(self.running)
+                self.process.kill()
+                return
+
+    def note(self, event: dict[str, Any]) -> None:
+        """A test began or ended."""
+        self.last = time.monotonic()
+        if event.get("event") == "started":
+            self.running.add(event["name"])
+        else:
+            self.running.discard(event.get("name", ""))
+
+
 def run_program(program: Program, count: Count, arguments: argparse.Namespace) -> bool:
     """Runs a program of tests and counts its results; whether all passed."""
     threads = REAL_THREADS if program.is_real else COMPUTING_THREADS
@@ -150,17 +181,17 @@ def run_program(program: Program, count: Count, arguments: argparse.Namespace) -
         text=True,
         errors="replace",
     ) as process:
+        guard = Guard(process)
         for line in process.stdout or ():
             try:
                 event = json.loads(line)
             except json.JSONDecodeError:
                 continue
             # A program that a test started may print anything.
-            if (
-                not isinstance(event, dict)
-                or event.get("type") != "test"
-                or event.get("event") in (None, "started", "timeout")
-            ):
+            if not isinstance(event, dict) or event.get("type") != "test" or event.get("event") in (None, "timeout"):
+                continue
+            guard.note(event)
+            if event["event"] == "started":
                 continue
             tests += 1
             with count.lock:
@@ -179,8 +210,13 @@ def run_program(program: Program, count: Count, arguments: argparse.Namespace) -
         # With what its own programs took, if it waited for them.
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
+        guard.ended.set()
     ok = process.returncode == 0
-    if not ok and not failures:
+    if guard.stuck:
+        with count.lock:
+            count.failed += len(guard.stuck)
+        failures.append(f"---- {program.name}: no end after {STUCK_SECONDS} s: {', '.join(guard.stuck)}")
+    elif not ok and not failures:
         with count.lock:
             count.failed += 1
         failures.append(f"---- {program.name}: the program ended with {process.returncode}")

@@ -14,7 +14,7 @@ use sluicenet_node::device::{Device, PortId, PortSet, PrefetchStep};
 use sluicenet_node::packet::Packet;
 use sluicenet_node::pool::{Handle, Pool};
 use sluicenet_node::server::{App, Plan};
-use sluicenet_node::switch::PauseEvent;
+use sluicenet_node::switch::{OnSwitch, PauseEvent};
 use sluicenet_node::with_server;
 use sluicenet_proto::time::Instant;
 
@@ -306,6 +306,19 @@ struct Boxes<'a, A> {
     own_events: &'a mut OwnEvents,
 }
 
+/// A switch's turn in a window.
+struct Turn<'s, 'a, 'b> {
+    step: &'s mut Step<'a, 'b>,
+    events: &'s mut [Key],
+}
+
+impl OnSwitch<Packet> for Turn<'_, '_, '_> {
+    #[inline(always)]
+    fn run(self, switch: &mut impl Device<Packet>) {
+        self.step.run(switch, self.events, |_, _, _, _, _| {});
+    }
+}
+
 impl<A: App> Boxes<'_, A> {
     /// The wires of box `n`, by number.
     #[inline(always)]
@@ -407,7 +420,7 @@ impl<A: App> Boxes<'_, A> {
         // One loop for each kind of box, so that the loop never checks the kind.
         match &mut self.nodes[n] {
             Node::Switch(s) => {
-                step.run(&mut **s, events, |_, _, _, _, _| {});
+                s.run(Turn { step: &mut step, events });
                 if s.has_pauses() {
                     self.pauses.extend(s.take_pauses().into_iter().map(|p| (step.name, p)));
                 }

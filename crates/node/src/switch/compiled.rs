@@ -114,6 +114,12 @@ macro_rules! marked {
     };
 }
 
+/// Work on a switch, compiled for each combination.
+pub trait OnSwitch<F: Frame> {
+    /// Does it.
+    fn run(self, switch: &mut impl Device<F>);
+}
+
 // `()` is a kind of flow control, and its methods are called.
 #[allow(clippy::unit_arg)]
 impl Switch {
@@ -142,6 +148,12 @@ impl Switch {
         };
         let buffer = (Lossless::new(config.lossless, marks, lossy), pfc);
         with_markers!(marked!(&config.marking, numbers, chassis, AnyRoute::Router(router), buffer))
+    }
+
+    /// Does work on the switch with one dispatch for all of it.
+    #[inline(always)]
+    pub fn run<F: Frame>(&mut self, work: impl OnSwitch<F>) {
+        each!(self, s => work.run(s));
     }
 
     fn chassis(&self) -> &Chassis {

@@ -41,7 +41,7 @@ with_markers!(modules!());
 
 pub use admit::{Admit, InputBuffer, Level, Lossless, LossyBuffer, OutputBuffer, Placement, PooledBuffer};
 pub use classify::{ByPriority, Classify};
-pub use compiled::{Marking, Switch};
+pub use compiled::{Marking, OnSwitch, Switch};
 pub use flow_control::{FlowControl, Paused, Pfc};
 pub use mark::{Backlog, Mark, Verdict};
 pub use queue::Waiting;

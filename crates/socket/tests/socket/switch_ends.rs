@@ -291,7 +291,7 @@ fn many_threads_see_the_switch_end_and_come_back() {
     let (stop, echoed) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let (stop, echoed, a, listener) = (&stop, &echoed, &a, &listener);
-        scope.spawn(move || {
+        let accepting = scope.spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
                 if stop.load(Ordering::Relaxed) {
                     break;
@@ -328,7 +328,10 @@ fn many_threads_see_the_switch_end_and_come_back() {
         let before = echoed.load(Ordering::Relaxed);
         until("echoed", || echoed.load(Ordering::Relaxed) > before + 100);
         stop.store(true, Ordering::Relaxed);
-        // Wakes the thread in `accept`.
-        let _ = a.connect(at(2, 80));
+        // Wakes the thread in `accept`. A connection that ends before it is accepted, without a byte, would not.
+        until("the end of the thread that accepts", || {
+            let _ = a.connect(at(2, 80)).and_then(|stream| (&stream).write_all(&[0]));
+            accepting.is_finished()
+        });
     });
 }
