@@ -138,6 +138,7 @@ class Guard:
     """Ends a program of tests that hangs, and remembers which of its tests did not end."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
+        """Watches a program that has just begun."""
         self.process = process
         self.running: set[str] = set()
         self.stuck: list[str] = []
