@@ -1,15 +1,15 @@
 //! The compiled chains, and the choice among them when the world is built.
 
 use super::app::App;
-use super::chain::{Bare, Unusual, Usual, Virtualised};
+use super::chain::{Bare, Rare, Unusual, Usual, Virtualised};
 use super::config::ServerConfig;
 use super::fetch::Plan;
 use super::host::Host;
 use super::stages::credits::{Credits, CreditsConfig};
 use super::stages::zbridge::ZBridge;
-use super::stages::{Report, Stage, StageConfig, compose};
+use super::stages::{Report, StageConfig, compose};
 use super::{Server, ServerLedger};
-use crate::adapter::{Any, Basic};
+use crate::adapter::Basic;
 use crate::pool::Handle;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -17,9 +17,6 @@ use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::transport::zbridge::ChannelConfig;
-
-/// The chain of boxed stages and any fixed parts.
-type Rare = Virtualised<Box<dyn Stage>, Box<dyn Stage>, Unusual>;
 
 /// The settings of a stage as type `T`, if they have this type.
 fn is<T: StageConfig>(config: &Arc<dyn StageConfig>) -> Option<&T> {
@@ -31,13 +28,11 @@ fn is<T: StageConfig>(config: &Arc<dyn StageConfig>) -> Option<&T> {
 pub enum AnyServer<A> {
     /// Without a virtual network and without stages.
     Bare(Box<Server<A, Bare<(), Basic>>>),
-    /// Without a virtual network, with boxed stages and any adapter.
-    RareBare(Box<Server<A, Bare<Box<dyn Stage>, Any>>>),
     /// With a vSwitch and without stages.
     Plain(Box<Server<A, Virtualised<(), (), Usual>>>),
     /// zFabric: credits and zBridge.
     ZFabric(Box<Server<A, Virtualised<Credits, ZBridge, Usual>>>),
-    /// Any other combination with a vSwitch, with boxed stages.
+    /// Any other combination, with boxed stages.
     Rare(Box<Server<A, Rare>>),
 }
 
@@ -48,7 +43,6 @@ macro_rules! with_server {
     ($any:expr, $server:ident => $then:expr) => {
         match $any {
             $crate::server::AnyServer::Bare($server) => $then,
-            $crate::server::AnyServer::RareBare($server) => $then,
             $crate::server::AnyServer::Plain($server) => $then,
             $crate::server::AnyServer::ZFabric($server) => $then,
             $crate::server::AnyServer::Rare($server) => $then,
@@ -75,8 +69,11 @@ impl<A: App> AnyServer<A> {
                     app,
                 )));
             }
-            let chain = |host: &mut Host| Bare::new(host, boxed(gate));
-            return AnyServer::RareBare(Box::new(Server::new(id, vms, config, router, chain, app)));
+            let chain = |host: &mut Host| match gate {
+                [] => Rare::Bare(Bare::new(host, ())),
+                _ => Rare::Staged(Bare::new(host, boxed(gate))),
+            };
+            return AnyServer::Rare(Box::new(Server::new(id, vms, config, router, chain, app)));
         };
         let outer = network.encapsulation;
         let isolated = settings.lossy_vnics.is_some() || settings.access.is_some();
@@ -99,7 +96,7 @@ impl<A: App> AnyServer<A> {
             }
             _ => {
                 let (gate, bridge, parts) = (boxed(gate), boxed(&network.network), Unusual::new(&settings, outer));
-                let chain = |host: &mut Host| Virtualised::new(host, network, gate, bridge, parts);
+                let chain = |host: &mut Host| Rare::Virtualised(Virtualised::new(host, network, gate, bridge, parts));
                 AnyServer::Rare(Box::new(Server::new(id, vms, config, router, chain, app)))
             }
         }
@@ -135,7 +132,7 @@ impl<A: App> AnyServer<A> {
     /// arrives.
     #[inline(always)]
     pub fn plan(&self, end: Instant, arrival: Handle) -> Plan {
-        let arrival = if matches!(self, AnyServer::Bare(_) | AnyServer::RareBare(_)) { arrival } else { Handle::NONE };
+        let arrival = if matches!(self, AnyServer::Bare(_)) { arrival } else { Handle::NONE };
         self.host().plan(end, arrival)
     }
     /// Asks the applications to begin: a wake-up with `token` at time zero.

@@ -5,10 +5,12 @@
 
 mod bare;
 mod parts;
+mod rare;
 mod virtualised;
 
 pub use bare::Bare;
 pub use parts::{Parts, Unusual, Usual};
+pub use rare::Rare;
 pub use virtualised::Virtualised;
 
 use super::host::{DEADLINES, Host, PORT_FREE};
