@@ -215,14 +215,18 @@ impl Tables {
 fn list(elements: impl Iterator<Item = impl serde::Serialize>) {
     let mut before = "[";
     for e in elements.take_while(|_| output::is_open()) {
-        output::print(&format!("{before}\n{}", serde_json::to_string_pretty(&e).unwrap_or_default()));
+        output::stream(|out| {
+            writeln!(out, "{before}")?;
+            Ok(serde_json::to_writer_pretty(out, &e)?)
+        });
         before = ",";
     }
     output::print(if before == "[" { "[]\n" } else { "\n]\n" });
 }
 
+/// Prints lines that contain no foreign text.
 fn lines(lines: &[String]) {
-    output::print(&(lines.join("\n") + "\n"));
+    output::stream(|out| out.write_all((lines.join("\n") + "\n").as_bytes()));
 }
 
 fn text(table: &SwitchTable) -> String {
