@@ -15,6 +15,7 @@ import os
 import queue
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -48,7 +49,7 @@ COMPUTING_THREADS = os.cpu_count() or 2
 REAL_THREADS = 2
 REAL_LANES = 2
 SLOWEST = 10
-# A program of which no test begins or ends for this time hangs. The slowest test takes a tenth on a busy machine.
+# A program hangs if none of its tests begins or ends for so long. On a busy machine the slowest test takes a third.
 STUCK_SECONDS = 900
 
 
@@ -134,6 +135,23 @@ def tell(ok: bool, tests: int, began: float, name: str, cpu: str = "") -> None:
     )
 
 
+# Programs of tests that run. Each leads a process group, which has the programs that it started.
+groups: set[int] = set()
+
+
+def kill_group(leader: int) -> None:
+    """Ends a program of tests and what it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def interrupted(number: int, _frame: object) -> None:
+    """Ends all programs of tests, which do not get the signals of the terminal, and then this one."""
+    for leader in list(groups):
+        kill_group(leader)
+    os._exit(128 + number)
+
+
 class Guard:
     """Ends a program of tests that hangs, and remembers which of its tests did not end."""
 
@@ -143,24 +161,28 @@ class Guard:
         self.running: set[str] = set()
         self.stuck: list[str] = []
         self.last = time.monotonic()
+        self.lock = threading.Lock()
         self.ended = threading.Event()
         threading.Thread(target=self.watch, daemon=True).start()
 
     def watch(self) -> None:
         """Looks until the program has ended."""
         while not self.ended.wait(1):
-            if time.monotonic() - self.last > STUCK_SECONDS:
-                self.stuck = sorted(self.running)
-                self.process.kill()
-                return
+            with self.lock:
+                if time.monotonic() - self.last <= STUCK_SECONDS:
+                    continue
+                self.stuck = sorted(self.running) or ["before its first test"]
+            kill_group(self.process.pid)
+            return
 
     def note(self, event: dict[str, Any]) -> None:
         """A test began or ended."""
-        self.last = time.monotonic()
-        if event.get("event") == "started":
-            self.running.add(event["name"])
-        else:
-            self.running.discard(event.get("name", ""))
+        with self.lock:
+            self.last = time.monotonic()
+            if event.get("event") == "started":
+                self.running.add(event["name"])
+            else:
+                self.running.discard(event.get("name", ""))
 
 
 def run_program(program: Program, count: Count, arguments: argparse.Namespace) -> bool:
@@ -181,7 +203,9 @@ def run_program(program: Program, count: Count, arguments: argparse.Namespace) -
         stdout=subprocess.PIPE,
         text=True,
         errors="replace",
+        process_group=0,
     ) as process:
+        groups.add(process.pid)
         guard = Guard(process)
         for line in process.stdout or ():
             try:
@@ -212,6 +236,7 @@ def run_program(program: Program, count: Count, arguments: argparse.Namespace) -
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         guard.ended.set()
+        groups.discard(process.pid)
     ok = process.returncode == 0
     if guard.stuck:
         with count.lock:
@@ -286,6 +311,8 @@ def main() -> None:
     parser.add_argument("--long", action="store_true", help="the long tests, whose rates want a machine of their own")
     parser.add_argument("filters", nargs="*", help="names of tests, as libtest takes them")
     arguments = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
     begun = time.monotonic()
     count = Count()
     count.variables["SLUICENET_PRELOAD"] = build_preload()

@@ -157,7 +157,7 @@ struct Ft {
     #[arg(long, default_value = "newreno", value_parser = ["newreno", "cubic", "vegas"])]
     tcp: String,
     /// The seed
-    #[arg(long, default_value_t = 1, value_parser = crate::seed)]
+    #[arg(long, default_value_t = 1, value_parser = crate::seed, allow_negative_numbers = true)]
     seed: u64,
     /// Where to keep the records; default they are written to a temporary folder and removed
     #[arg(long, value_name = "DIR")]

@@ -14,7 +14,7 @@ pub(super) struct FaultsArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     seeds: u64,
     /// The first seed; to repeat a run that broke a rule, give its seed and `--seeds 1`
-    #[arg(long, value_name = "S", default_value_t = 0, value_parser = crate::seed)]
+    #[arg(long, value_name = "S", default_value_t = 0, value_parser = crate::seed, allow_negative_numbers = true)]
     seed: u64,
     /// Only this level
     #[arg(long, value_parser = Level::ALL.map(Level::name))]

@@ -25,7 +25,7 @@ pub(super) struct HederaArgs {
     #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: u32,
     /// The seed
-    #[arg(long, default_value_t = 1, value_parser = crate::seed)]
+    #[arg(long, default_value_t = 1, value_parser = crate::seed, allow_negative_numbers = true)]
     seed: u64,
 }
 

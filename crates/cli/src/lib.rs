@@ -112,7 +112,7 @@ struct Overrides {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Override the seed
-    #[arg(long, value_name = "S", value_parser = seed)]
+    #[arg(long, value_name = "S", value_parser = seed, allow_negative_numbers = true)]
     seed: Option<u64>,
 }
 

@@ -171,11 +171,6 @@ pub(crate) struct Socket {
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Guest {
-    /// Times at which the VM's port has finished sending, and receiving, the last packet.
-    pub tx_free: Instant,
-    pub rx_free: Instant,
-    /// Speed at which the VM's port receives: picoseconds a byte, in units of 2^-16 ps.
-    pub rx_ps_per_byte_q16: u64,
     pub sockets: Sockets,
     /// Packets on their way from the VM's sockets to its port, and the datagram bytes among them.
     pub tx: DelayLine,
@@ -193,9 +188,6 @@ pub(crate) struct Guest {
 impl Default for Guest {
     fn default() -> Guest {
         Guest {
-            tx_free: Instant::ZERO,
-            rx_free: Instant::ZERO,
-            rx_ps_per_byte_q16: 0,
             sockets: Sockets::default(),
             tx: DelayLine::default(),
             tx_datagram_bytes: 0,

@@ -252,7 +252,13 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         locations: Locations::default(),
     };
     let tcp = scenario.tcp_config(scenario.host_mtu().as_bytes() as u16);
-    tcp.validate().map_err(|e| s_tcp.error_at(&["buffer", "max_buffer"], e.to_string()))?;
+    tcp.validate().map_err(|e| {
+        let keys = match e {
+            sluicenet_proto::tcp::ConfigError::MaxBufferTooSmall { .. } => ["max_buffer", "buffer"],
+            _ => ["buffer", "max_buffer"],
+        };
+        s_tcp.error_at(&keys, e.to_string())
+    })?;
     Ok(scenario)
 }
 

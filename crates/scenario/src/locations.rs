@@ -28,12 +28,6 @@ impl Locations {
         document.error(span.unwrap_or(Span::START), message)
     }
 
-    /// An error at the first of these keys that the file gives; at the topology where it gives none.
-    pub fn error_at(&self, keys: &[&str], message: impl Into<String>) -> Error {
-        let given = keys.iter().find(|key| self.line_of(key).is_some());
-        self.error(given.unwrap_or(&"topology"), message)
-    }
-
     /// A warning where [an error](Locations::error) would be.
     pub fn warning(&self, key: &str, message: impl Into<String>) -> Warning {
         let error = self.error(key, "");

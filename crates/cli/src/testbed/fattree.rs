@@ -59,7 +59,7 @@ pub(crate) struct Fattree {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
     /// The seed of the first run, for its pattern, ports and hashes
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::seed)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::seed, allow_negative_numbers = true)]
     seed: u64,
     /// How often the controller reads counters
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(20..=10_000))]

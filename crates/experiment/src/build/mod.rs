@@ -100,9 +100,10 @@ fn check_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Resu
     if lossless(scenario).is_empty() {
         return Ok(());
     }
-    let bytes = links.iter().map(|l| headroom(scenario, l, &links[plan.link_index(l.to.0, l.to.1)])).max();
-    match bytes {
-        Some(bytes) if bytes > BUFFER_MAX.0 => {
+    let of_link = |l: &Direction| headroom(scenario, l, &links[plan.link_index(l.to.0, l.to.1)]);
+    match links.iter().map(|l| (of_link(l), l.rate)).max() {
+        Some((bytes, rate)) if bytes > BUFFER_MAX.0 => {
+            // The key of a delay that explains most of it, if there is one: a level or a file may have delays, too.
             let mut delays = [
                 ("topology.link_delay", scenario.topology.link.delay),
                 ("adapter.delay", scenario.adapter.delay),
@@ -110,10 +111,12 @@ fn check_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Resu
                 ("pfc.response", scenario.pfc.response),
             ];
             delays.sort_by_key(|delay| std::cmp::Reverse(delay.1));
-            let longest = delays.map(|delay| delay.0);
+            let explains = |delay: Duration| rate.bytes_in(delay).saturating_mul(4) >= bytes;
+            let key = delays.iter().find(|delay| explains(delay.1)).map_or("topology.level", |delay| delay.0);
             let message = format!("a link needs {bytes} B of headroom: at most {} B", BUFFER_MAX.0);
-            let hint = "this many bytes arrive until a pause acts: use shorter delays or slower links";
-            Err(scenario.locations.error_at(&longest, message).hint(hint))
+            let hint = "this many bytes arrive before a pause takes effect: use shorter delays, slower links or a faster \
+                        pfc.response";
+            Err(scenario.locations.error(key, message).hint(hint))
         }
         _ => Ok(()),
     }

@@ -72,8 +72,8 @@ impl Extended {
         self.sequence.is_some()
     }
 
-    /// Whether frames have come that may have to wait for earlier ones.
-    pub(super) fn awaits(&self) -> bool {
+    /// Whether any frame has been put in order so far: then later ones may have to wait, and have a deadline.
+    pub(super) fn has_numbered(&self) -> bool {
         self.sequence.as_ref().is_some_and(|sequence| !sequence.early.is_empty())
     }
 

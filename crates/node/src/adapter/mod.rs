@@ -4,8 +4,8 @@
 //! With several links, one transmit buffer and one receive buffer serve all of them. Each link has its own queues and
 //! flow control. A frame is assigned its link when it enters.
 //!
-//! A server is compiled for a [`Kind`] of adapter: [`Basic`] has one link, one transmit buffer and no resequencing, and
-//! its code does not ask for more. [`Any`] has the [`Extended`] parts that its settings ask for.
+//! A server is compiled for a [`Kind`] of adapter. A [`Basic`] adapter has one link, one transmit buffer and no
+//! resequencing; the code for it contains nothing else. [`Any`] adapter may have [`Extended`] parts.
 
 mod extended;
 mod link;
@@ -87,7 +87,8 @@ pub struct Adapter {
     /// Bytes in the transmit queues.
     used: u32,
     max_used: u32,
-    /// Bits of a destination that tell queues apart: all of them, or none.
+    /// The bits of a destination that choose its queue: all with virtual output queues, none with a queue for each
+    /// priority.
     queue_mask: HostId,
     /// Received frames that the host has no room for.
     stalled: VecDeque<Handle>,
@@ -376,7 +377,7 @@ impl Adapter {
 
     /// Updates `timed`; to be called when a deadline may have been set or cleared.
     fn keep_time(&mut self) {
-        let is_early = self.extended.as_ref().is_some_and(|extended| extended.awaits());
+        let is_early = self.extended.as_ref().is_some_and(|extended| extended.has_numbered());
         self.timed = is_early || self.links().iter().any(Link::has_deadline);
     }
 

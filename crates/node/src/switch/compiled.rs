@@ -114,9 +114,9 @@ macro_rules! marked {
     };
 }
 
-/// Work on a switch, compiled for each combination.
+/// Work on a switch, such as its turn in a window. The work is compiled for each combination of parts.
 pub trait OnSwitch<F: Frame> {
-    /// Does it.
+    /// Does the work.
     fn run(self, switch: &mut impl Device<F>);
 }
 
@@ -150,7 +150,7 @@ impl Switch {
         with_markers!(marked!(&config.marking, numbers, chassis, AnyRoute::Router(router), buffer))
     }
 
-    /// Does work on the switch with one dispatch for all of it.
+    /// Does work on the switch. It is dispatched once, whatever it calls.
     #[inline(always)]
     pub fn run<F: Frame>(&mut self, work: impl OnSwitch<F>) {
         each!(self, s => work.run(s));

@@ -113,7 +113,7 @@ pub enum ConfigError {
     },
     /// `mss` leaves no room for payload beside the options, or is below the smallest MSS accepted of a peer.
     MssTooSmall(u16),
-    /// A buffer holds less than two segments, or `max_buffer` is smaller than a starting size.
+    /// A buffer holds less than two segments, or is larger than `max_buffer`.
     BufferOutOfRange {
         /// As configured.
         bytes: u32,
@@ -121,6 +121,13 @@ pub enum ConfigError {
         least: u32,
         /// The largest buffer.
         most: u32,
+    },
+    /// `max_buffer` holds less than two segments.
+    MaxBufferTooSmall {
+        /// As configured.
+        bytes: u32,
+        /// Two segments.
+        least: u32,
     },
     /// The tick is zero.
     ZeroTick,
@@ -144,7 +151,13 @@ impl core::fmt::Display for ConfigError {
             ConfigError::MssTooSmall(mss) => write!(f, "mss ({mss}) must be at least {MIN_MSS}"),
             ConfigError::BufferOutOfRange { bytes, least, most } => write!(
                 f,
-                "a buffer of {bytes} B is out of range: it must hold two segments, {least} B, and at most {most} B"
+                "a buffer of {bytes} B is out of range: from {least} B, because it must hold two segments, to {most} B, \
+                 which is max_buffer"
+            ),
+            ConfigError::MaxBufferTooSmall { bytes, least } => write!(
+                f,
+                "a max_buffer of {bytes} B is out of range: from {least} B, because it must hold two segments, to \
+                 {MAX_BUFFER} B"
             ),
             ConfigError::ZeroTick => write!(f, "tick must not be zero"),
             ConfigError::RtoOutOfOrder => write!(f, "rto: 0 < base <= max and min <= max must hold"),
@@ -184,14 +197,17 @@ impl Config {
         if rto.base == Duration::ZERO || rto.base > rto.max || rto.min > rto.max {
             return Err(ConfigError::RtoOutOfOrder);
         }
-        for bytes in [self.send_buffer, self.recv_buffer, self.max_buffer] {
-            let (least, most) = (2 * u32::from(self.mss), if self.auto_buffer { self.max_buffer } else { MAX_BUFFER });
+        let (least, most) = (2 * u32::from(self.mss), self.max_buffer);
+        if most < least {
+            return Err(ConfigError::MaxBufferTooSmall { bytes: most, least });
+        }
+        for bytes in [self.send_buffer, self.recv_buffer] {
             if bytes < least || (self.auto_buffer && bytes > most) {
                 return Err(ConfigError::BufferOutOfRange { bytes, least, most });
             }
-            if bytes > MAX_BUFFER {
-                return Err(ConfigError::BufferTooLarge(bytes));
-            }
+        }
+        if let Some(bytes) = [self.send_buffer, self.recv_buffer, most].into_iter().find(|&bytes| bytes > MAX_BUFFER) {
+            return Err(ConfigError::BufferTooLarge(bytes));
         }
         if let Some(delayed_ack) = self.delayed_ack {
             // A sender waits `base` before its first sample, so `base` is a bound, too.

@@ -266,7 +266,7 @@ pub fn control_loop(
         reach(network, &jobs, stop)?;
         std::thread::sleep(PAUSE);
         let before = upward.sent_frames()?;
-        let traffic = Traffic::start(network, &jobs, Transport::Udp, None, seed + u64::from(n))?;
+        let traffic = Traffic::start(network, &jobs, Transport::Udp, None, seed.wrapping_add(n.into()))?;
         let mut first: Vec<bool> = Vec::new();
         let until = Instant::now() + MOVE_PATIENCE;
         let spoken = network.said(0).len();

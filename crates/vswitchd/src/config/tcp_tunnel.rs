@@ -140,6 +140,7 @@ pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<T
     let tunnel = TcpTunnel::read(&s, &tcp::Config::crisan2014_tuned(), lossless)?;
     // Check with Ethernet's usual MTU; opening the device checks a larger one.
     tunnel.tcp(1500).map_err(|e| match e {
+        tcp::ConfigError::MaxBufferTooSmall { .. } => s.error("max_buffer", e.to_string()),
         tcp::ConfigError::BufferOutOfRange { .. } => s.error_at(&["buffer", "max_buffer"], e.to_string()),
         _ => s.error_here(e.to_string()),
     })?;

@@ -174,7 +174,12 @@ fn what_is_wrong_is_refused_with_its_line() {
         ("[tcp_tunnel]\nnagle = true", 1, "[tcp_tunnel] without [uplink]"),
         (&format!("{UPLINK}[zbridge]\n[tcp_tunnel]"), 10, "so does zBridge"),
         (&format!("{UPLINK}[tcp_tunnel]\nbuffer = \"2 KB\""), 10, "must hold two segments"),
-        (&format!("{UPLINK}[tcp_tunnel]\nbuffer = \"20 KB\"\nmax_buffer = \"10 KB\""), 10, "at most 10000 B"),
+        (&format!("{UPLINK}[tcp_tunnel]\nmax_buffer = \"2 KB\""), 10, "a max_buffer of 2000 B is out of range"),
+        (
+            &format!("{UPLINK}[tcp_tunnel]\nbuffer = \"20 KB\"\nmax_buffer = \"10 KB\""),
+            10,
+            "to 10000 B, which is max_buffer",
+        ),
         (&format!("{UPLINK}[tcp_tunnel]\npriority = 8"), 10, "out of range"),
         (
             &format!("{UPLINK}[tcp_tunnel]\nuser_timeout = \"10 ms\""),

@@ -17,6 +17,8 @@ use sluicenet_proto::time::{Duration, Instant};
 pub struct Bare<G, K> {
     /// Bytes in guests' network stacks that will need room in the adapter.
     reserved: u32,
+    /// The VM whose frame the gate stages sent last.
+    turn: u32,
     gate: G,
     kind: PhantomData<K>,
 }
@@ -25,7 +27,7 @@ impl<G: Stage, K: AdapterKind> Bare<G, K> {
     /// A chain without any frame.
     pub fn new(host: &mut Host, gate: G) -> Bare<G, K> {
         host.max_frame = gate.max_frame(host.max_frame);
-        Bare { reserved: 0, gate, kind: PhantomData }
+        Bare { reserved: 0, turn: 0, gate, kind: PhantomData }
     }
 
     #[inline(always)]
@@ -56,15 +58,40 @@ impl<G: Stage, K: AdapterKind> Bare<G, K> {
     #[inline(always)]
     fn run_gate(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
         let mut lanes = self.gate.ready();
-        let mut turn = host.turn;
         while lanes != 0 && self.adapter_has_room(host) {
-            let after = lanes & !((2u64 << (turn & 63)) - 1);
-            turn = if after != 0 { after } else { lanes }.trailing_zeros();
-            match self.gate(host, pool, |stage, cx| stage.poll_transmit(now, turn as usize, cx)) {
-                Some(at) => host.enter_adapter::<K>(pool, at),
-                None => lanes &= !(1 << turn),
+            let after = lanes & !((2u64 << (self.turn & 63)) - 1);
+            let vm = if after != 0 { after } else { lanes }.trailing_zeros();
+            match self.gate(host, pool, |stage, cx| stage.poll_transmit(now, vm as usize, cx)) {
+                Some(at) => {
+                    self.turn = vm;
+                    host.enter_adapter::<K>(pool, at);
+                }
+                None => lanes &= !(1 << vm),
             }
         }
+        // No stage below prepares for a flow.
+        while self.gate.poll_expected().is_some() {}
+    }
+
+    /// Moves frames and wakes sockets until nothing can move.
+    #[inline(always)]
+    fn run(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
+        loop {
+            self.run_gate(now, host, pool);
+            if host.blocked != 0 {
+                self.unblock(host);
+            }
+            if host.runnable == 0 {
+                return;
+            }
+            self.pull_all(now, host, pool);
+        }
+    }
+
+    /// Whether there are stages.
+    #[inline(always)]
+    fn has_stages(&self) -> bool {
+        self.gate.slots() > 0
     }
 
     /// Frames that gate stages have released go to their guests.
@@ -116,14 +143,14 @@ impl<G: Stage, K: AdapterKind> Chain for Bare<G, K> {
         if delay == Duration::ZERO {
             self.enter_gate(now, host, pool, vm, at);
         } else {
-            self.reserved += packet.len();
+            self.reserved += self.gate.max_frame(packet.len());
             host.enter_tx(vm, now + delay, packet, at);
         }
     }
 
     #[inline(always)]
     fn send(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
-        self.reserved -= pool.frame(at).len();
+        self.reserved -= self.gate.max_frame(pool.frame(at).len());
         self.enter_gate(now, host, pool, vm, at);
     }
 
@@ -136,41 +163,37 @@ impl<G: Stage, K: AdapterKind> Chain for Bare<G, K> {
             return host.drop_unroutable(pool, at);
         }
         let lane = if is_here { vm } else { 0 };
-        if let Some(at) = self.gate(host, pool, |stage, cx| stage.receive(now, lane, at, cx)) {
-            enter_guest(now, host, pool, at);
+        match self.gate(host, pool, |stage, cx| stage.receive(now, lane, at, cx)) {
+            Some(at) => enter_guest(now, host, pool, at),
+            None => self.leave_gate(now, host, pool),
         }
     }
 
     #[inline(always)]
     fn on_transmit(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
-        if self.gate.ready() != 0 {
-            self.run_gate(now, host, pool);
-        }
-        if host.blocked != 0 {
+        if self.has_stages() {
+            self.run(now, host, pool);
+        } else if host.blocked != 0 {
             self.unblock(host);
-            self.settle(now, host, pool);
+            self.pull_all(now, host, pool);
         }
     }
     #[inline(always)]
     fn settle(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
-        self.leave_gate(now, host, pool);
         self.pull_all(now, host, pool);
-        while self.gate.ready() != 0 && self.adapter_has_room(host) {
-            self.run_gate(now, host, pool);
-            self.unblock(host);
-            if host.runnable == 0 {
-                break;
-            }
-            self.pull_all(now, host, pool);
+        if self.has_stages() {
+            self.run(now, host, pool);
         }
     }
 
     fn on_port_free(&mut self, _vm: usize) {}
     fn handle_timer(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, (at, class, token): Timer) {
         self.gate(host, pool, |stage, cx| stage.handle_timer(now, at, class - FIRST_SLOT, token, cx));
+        self.leave_gate(now, host, pool);
     }
     fn receive_metadata(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, packet: &Packet) {
         self.gate(host, pool, |stage, cx| stage.receive_metadata(now, packet, cx));
+        self.leave_gate(now, host, pool);
     }
     fn report(&self, report: &mut Report) {
         self.gate.report(report);

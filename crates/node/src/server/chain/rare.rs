@@ -1,6 +1,6 @@
 //! The chain of every combination that has no chain of its own: boxed stages, any fixed parts, any adapter.
 //!
-//! It is one type, compiled once and not inlined into the engine, because few measurements use it.
+//! Few measurements use it, so it is one type that is compiled once and is not inlined into the engine.
 
 use super::{Bare, Chain, Unusual, Virtualised};
 use crate::adapter::Any;
@@ -81,7 +81,7 @@ impl Chain for Rare {
         each!(self, chain => chain.report(report));
     }
 
-    // The loops over these methods, for one chain each.
+    // Loops that call the methods above: each runs within one chain, so that it chooses among the chains only once.
 
     #[inline(never)]
     fn run_deadlines(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {

@@ -7,6 +7,7 @@ use crate::pool::{Handle, Pool};
 use crate::server::VirtualConfig;
 use crate::server::host::{DEADLINES, Host, PORT_FREE};
 use crate::server::stages::{Context, FIRST_SLOT, Report, Stage};
+use alloc::vec::Vec;
 use sluicenet_proto::frame::{Frame, HostId};
 use sluicenet_proto::loss::{DropReason, Drops, Full};
 use sluicenet_proto::overlay::bridge::ecn_out;
@@ -30,10 +31,23 @@ pub struct Virtualised<G, N, P> {
     vnics: u64,
     /// Whether the vSwitch may have a frame for the network stages.
     uplink_ready: bool,
-    vm_ps_per_byte_q16: u64,
+    /// Speed at which the port of a VM sends: picoseconds a byte, in units of 2^-16 ps.
+    tx_speed: u64,
+    /// The ports of the VMs.
+    ports: Vec<Port>,
     gate: G,
     network: N,
     parts: P,
+}
+
+/// The port of a VM.
+#[derive(Debug)]
+struct Port {
+    /// Times at which the port has finished sending, and receiving, the last packet.
+    tx_free: Instant,
+    rx_free: Instant,
+    /// Speed at which it receives, in the unit of the other direction.
+    rx_speed: u64,
 }
 
 impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
@@ -46,10 +60,9 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
             Some(_) => VSwitch::mixed(vnics + 2, config.slots, if config.lossless { first | (1 << vnics) } else { 0 }),
             None => VSwitch::new(vnics + 1, config.slots, config.lossless),
         };
-        host.max_frame = network.max_frame(host.max_frame) + u32::from(parts.outer());
-        for (vm, guest) in host.guests.iter_mut().enumerate() {
-            guest.rx_ps_per_byte_q16 = config.receive_ps_per_byte_q16(vm);
-        }
+        host.max_frame = network.max_frame(gate.max_frame(host.max_frame)) + u32::from(parts.outer());
+        let port =
+            |vm| Port { tx_free: Instant::ZERO, rx_free: Instant::ZERO, rx_speed: config.receive_ps_per_byte_q16(vm) };
         Virtualised {
             vswitch,
             // Every consumer starts asleep, so that the first frame wakes it.
@@ -58,7 +71,8 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
             uplink: vnics,
             vnics: (1 << vnics) - 1,
             uplink_ready: true,
-            vm_ps_per_byte_q16: config.vm_ps_per_byte_q16,
+            tx_speed: config.vm_ps_per_byte_q16,
+            ports: (0..vnics).map(port).collect(),
             gate,
             network,
             parts,
@@ -269,9 +283,9 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
     #[inline(always)]
     fn enter_port(&mut self, now: Instant, host: &mut Host, pool: &Pool<Packet>, vm: usize, at: Handle) {
         let packet = pool.frame(at);
-        let guest = &mut host.guests[vm];
-        let free = now + Duration((packet.len() as u64 * guest.rx_ps_per_byte_q16) >> 16);
-        guest.rx_free = free;
+        let port = &mut self.ports[vm];
+        let free = now + Duration((packet.len() as u64 * port.rx_speed) >> 16);
+        port.rx_free = free;
         host.enter_rx(free + host.rx_delay(packet), at);
     }
 
@@ -288,7 +302,7 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
     fn await_port(&mut self, host: &mut Host, vm: usize) {
         if self.port_waits >> vm & 1 == 0 {
             self.port_waits |= 1 << vm;
-            host.deadlines.insert(host.guests[vm].rx_free, vm as u16 * DEADLINES + PORT_FREE);
+            host.deadlines.insert(self.ports[vm].rx_free, vm as u16 * DEADLINES + PORT_FREE);
         }
     }
 
@@ -298,7 +312,7 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
         while ready != 0 {
             let vm = ready.trailing_zeros() as usize;
             ready &= ready - 1;
-            if host.guests[vm].rx_free > now {
+            if self.ports[vm].rx_free > now {
                 // Busy: the end of the frame asks again, but only when another one waits.
                 self.vm_ready &= !(1 << vm);
                 self.await_port(host, vm);
@@ -333,11 +347,11 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
             ready &= ready - 1;
             while let Some(at) = self.take_from_vswitch(host, pool, vm) {
                 let through = self.gate(host, pool, |stage, cx| stage.receive(now, vm, at, cx));
-                debug_assert!(through.is_none(), "a stage with receive queues keeps every frame");
+                assert!(through.is_none(), "a stage with receive queues keeps every frame");
             }
             self.vswitch.sleep_if_empty(vm);
             self.vm_ready &= !(1 << vm);
-            if host.guests[vm].rx_free <= now
+            if self.ports[vm].rx_free <= now
                 && let Some(at) = self.gate(host, pool, |stage, cx| stage.poll_receive(now, vm, cx))
             {
                 self.enter_port(now, host, pool, vm, at);
@@ -384,8 +398,8 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
                 self.unblock(host);
                 self.pull_all(now, host, pool);
             }
-            // Only a frame that entered the vSwitch can have woken somebody since.
-            if !self.vswitch.has_wakes() {
+            // Only a frame that entered the vSwitch, or a stage that received one, can have woken a part since.
+            if !self.vswitch.has_wakes() && host.runnable == 0 {
                 return;
             }
         }
@@ -424,9 +438,9 @@ impl<G: Stage, N: Stage, P: Parts> Chain for Virtualised<G, N, P> {
             }
         }
         let delay = host.tx_delay(packet);
-        let guest = &mut host.guests[vm];
-        guest.tx_free = guest.tx_free.max(now) + Duration((packet.len() as u64 * self.vm_ps_per_byte_q16) >> 16);
-        let through = guest.tx_free + delay;
+        let port = &mut self.ports[vm];
+        port.tx_free = port.tx_free.max(now) + Duration((packet.len() as u64 * self.tx_speed) >> 16);
+        let through = port.tx_free + delay;
         host.enter_tx(vm, through, packet, at);
     }
 

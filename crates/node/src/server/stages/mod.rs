@@ -116,7 +116,7 @@ pub trait Stage: Debug + Send {
         false
     }
     /// A frame left its socket; [`Stage::send`] follows when the guest's network stack has processed it. A network stage is told of frames
-    /// to other servers; a lossy vSwitch can drop them before they reach it.
+    /// to other servers; a gate stage or a lossy vSwitch can drop them before they reach it.
     #[inline(always)]
     fn on_launch(&mut self, _lane: Lane, _to: Address) {}
 
@@ -192,7 +192,8 @@ pub trait Stage: Debug + Send {
     fn poll_receive(&mut self, _now: Instant, _lane: Lane, _cx: &mut Context<'_>) -> Option<Handle> {
         None
     }
-    /// Metadata arrived that the peer stage sent beside its frames by [`Context::send_metadata`]. Network stages only.
+    /// Metadata arrived that the peer stage sent beside its frames by [`Context::send_metadata`]. Stages right above the adapter only: network
+    /// stages and, in a server without a vSwitch, gate stages.
     #[inline(always)]
     fn receive_metadata(&mut self, _now: Instant, _packet: &Packet, _cx: &mut Context<'_>) {}
 

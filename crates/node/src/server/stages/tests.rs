@@ -211,8 +211,12 @@ struct Pair {
 impl Pair {
     /// Servers with these gate stages and, where they have a virtual network, these network stages.
     fn new(gate: &[Make], network: Option<&[Make]>) -> Pair {
+        Pair::with(config(), gate, network)
+    }
+
+    /// The same with these settings.
+    fn with(mut config: ServerConfig, gate: &[Make], network: Option<&[Make]>) -> Pair {
         let listed = |stages: &[Make]| stages.iter().map(|&make| -> Arc<dyn StageConfig> { Arc::new(make) }).collect();
-        let mut config = config();
         config.gate = listed(gate);
         match (network, &mut config.virtual_network) {
             (Some(network), Some(settings)) => settings.network = listed(network),
@@ -350,8 +354,10 @@ impl Stage for Holder {
 #[test]
 fn a_gate_stage_holds_frames_to_the_guests() {
     let nothing: &[Make] = &[];
-    for network in [Some(nothing), None] {
-        let mut pair = Pair::new(&[Make(|| Box::<Holder>::default())], network);
+    // Without latency a message arrives in the instant in which the stage lets its frame go.
+    let at_once = ServerConfig { udp_tx_delay: Duration::ZERO, udp_rx_delay: Duration::ZERO, ..config() };
+    for (config, network) in [(config(), Some(nothing)), (config(), None), (at_once, None)] {
+        let mut pair = Pair::with(config, &[Make(|| Box::<Holder>::default())], network);
         let (a, b, c) = (Address::new(0, 0), Address::new(1, 0), Address::new(1, 1));
         for to in [b, b, b, c] {
             pair.start(0, a, to);
@@ -367,9 +373,51 @@ fn a_gate_stage_holds_frames_to_the_guests() {
     }
 }
 
-/// Lets one frame to each destination at a time out of the sockets, and counts the frames that it holds.
+/// Closed until 10 us after its first question.
+#[derive(Debug, Default)]
+struct Door {
+    is_open: bool,
+}
+
+impl Stage for Door {
+    fn has_room(&self, _lane: Lane, below: bool) -> bool {
+        self.is_open && below
+    }
+    fn receive(&mut self, now: Instant, _lane: Lane, at: Handle, cx: &mut Context<'_>) -> Option<Handle> {
+        if !self.is_open {
+            cx.set_timer(now + GAP, 0);
+        }
+        Some(at)
+    }
+    fn handle_timer(&mut self, _now: Instant, _at: Instant, _slot: u8, _token: u64, _cx: &mut Context<'_>) {
+        self.is_open = true;
+    }
+}
+
+#[test]
+fn sockets_go_on_when_a_stage_without_frames_has_room_again() {
+    let nothing: &[Make] = &[];
+    for network in [Some(nothing), None] {
+        let mut pair = Pair::new(&[Make(|| Box::<Door>::default())], network);
+        let (a, b) = (Address::new(0, 0), Address::new(1, 0));
+        pair.start(0, a, b);
+        pair.run();
+        assert_eq!(pair.servers[1].app().0.len(), 0, "the door of the sender is closed");
+        // A frame from outside opens it.
+        let frame =
+            pair.pool.insert(&Packet::udp(FlowKey { src: b, dst: a, sport: 1, dport: 7 }, 0, 10, 0, Framing::ETHERNET));
+        let (now, mut woke) = (pair.now, PortSet::default());
+        with_server!(&mut pair.servers[0], s => s.receive(now, 0, frame, &mut pair.pool, &Busy, &mut woke));
+        pair.run();
+        assert_eq!(pair.servers[1].app().0.len(), 1);
+    }
+}
+
+/// Lets one frame to each destination at a time out of the sockets, and a frame every 10 us to the adapter if it has
+/// `gap`.
 #[derive(Debug, Default)]
 struct Window {
+    gap: bool,
     /// Destinations of launched frames.
     launched: Vec<Address>,
     /// Sockets that wait, with their VMs and destinations.
@@ -403,8 +451,10 @@ impl Stage for Window {
             return None;
         }
         let at = self.waiting.pop_front()?;
-        self.is_closed = true;
-        cx.set_timer(now + GAP, 0);
+        if self.gap {
+            self.is_closed = true;
+            cx.set_timer(now + GAP, 0);
+        }
         let to = cx.frame(at).dst();
         self.launched.retain(|&other| other != to);
         let (woken, left) = core::mem::take(&mut self.blocked).into_iter().partition(|b| b.1 == to);
@@ -422,8 +472,25 @@ impl Stage for Window {
 }
 
 #[test]
+fn sockets_go_on_when_a_frame_leaves_the_server() {
+    // The adapter holds one frame.
+    let mut config = config();
+    let adapter = AdapterConfig { buffer: 1_600, ..(*config.adapter).clone() };
+    config.adapter = Arc::new(adapter);
+    let window = Make(|| Box::new(Window::default()));
+    let positions: [(&[Make], Option<&[Make]>); 2] = [(&[], Some(&[window])), (&[window], None)];
+    for (gate, network) in positions {
+        let mut pair = Pair::with(config.clone(), gate, network);
+        let (a, b) = (Address::new(0, 0), Address::new(1, 0));
+        (0..5).for_each(|_| pair.start(0, a, b));
+        pair.run();
+        assert_eq!(pair.servers[1].app().0.len(), 5);
+    }
+}
+
+#[test]
 fn a_network_stage_holds_back_the_sockets_of_one_destination() {
-    let window = Make(|| Box::<Window>::default());
+    let window = Make(|| Box::new(Window { gap: true, ..Window::default() }));
     let positions: [(&[Make], Option<&[Make]>); 2] = [(&[], Some(&[window])), (&[window], None)];
     for (gate, network) in positions {
         let mut pair = Pair::new(gate, network);
