@@ -1,5 +1,6 @@
 //! Datagram sockets that are full, or soon will be. Their datagrams wait in the port's memory, and the switch leaves later
-//! ones with their senders. So a slow program holds up only its own senders.
+//! ones with their senders. So a slow program holds up only its own senders. Datagrams that had arrived before the switch
+//! heard of it may be more than the port's memory can keep for one socket: these are copied.
 
 use super::Core;
 use super::datagram::{Datagram, parse};
@@ -15,10 +16,20 @@ const KEPT: u32 = 8;
 #[derive(Default)]
 pub(super) struct Fullness {
     state: State,
-    /// Frames in the port's memory that it has no room for, in order.
-    aside: VecDeque<Descriptor>,
+    /// Frames that it has no room for, in order.
+    aside: VecDeque<Aside>,
+    /// Those of them in the port's memory.
+    in_port: u32,
     /// Datagrams that it has no room for are lost, until its program reads.
     pub stalled: bool,
+}
+
+/// A frame that waits for a socket.
+enum Aside {
+    /// In the port's memory.
+    InPort(Descriptor),
+    /// A copy.
+    Copied(Box<[u8]>),
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -79,10 +90,13 @@ impl Core {
     pub(super) fn take_in(&mut self, frame: Descriptor, bytes: &[u8]) -> bool {
         match self.take(bytes) {
             Taken::Done => self.done_with(frame),
-            Taken::NoRoom(id) if self.may_set_aside(id) => self.set_aside(id, frame),
+            Taken::NoRoom(id) if self.may_set_aside(id) => self.set_aside(id, Aside::InPort(frame)),
+            Taken::NoRoom(id) if self.copied < self.client.half() => {
+                self.set_aside(id, Aside::Copied(bytes.into()));
+                self.done_with(frame);
+            }
             Taken::NoRoom(id) => {
                 self.held = Some((frame, id));
-                self.rouse();
                 return false;
             }
         }
@@ -93,14 +107,20 @@ impl Core {
     /// more than half of the buffers.
     fn may_set_aside(&self, id: usize) -> bool {
         let left = self.client.half().saturating_sub(self.aside);
-        let own = self.datagrams.get(id).map_or(0, |datagram| datagram.fullness.aside.len() as u32);
+        let own = self.datagrams.get(id).map_or(0, |datagram| datagram.fullness.in_port);
         left > self.client.half() / KEPT && own < left
     }
 
-    fn set_aside(&mut self, id: usize, frame: Descriptor) {
+    fn set_aside(&mut self, id: usize, frame: Aside) {
         let Some(datagram) = self.datagrams.get_mut(id) else { return };
+        match &frame {
+            Aside::InPort(_) => {
+                datagram.fullness.in_port += 1;
+                self.aside += 1;
+            }
+            Aside::Copied(_) => self.copied += 1,
+        }
         datagram.fullness.aside.push_back(frame);
-        self.aside += 1;
         if !matches!(datagram.fullness.state, State::Pressed(_)) {
             self.press(id);
         }
@@ -110,6 +130,17 @@ impl Core {
     fn done_with(&mut self, frame: Descriptor) {
         if self.client.give_back(frame.buffer).is_err() {
             self.fail();
+        }
+    }
+
+    /// A frame waits no more.
+    fn leave_aside(&mut self, frame: Aside) {
+        match frame {
+            Aside::InPort(frame) => {
+                self.aside -= 1;
+                self.done_with(frame);
+            }
+            Aside::Copied(_) => self.copied -= 1,
         }
     }
 
@@ -143,23 +174,29 @@ impl Core {
             }
         }
         let buffer = self.config.datagram_buffer as usize;
-        while let Some(frame) = self.datagrams.get(id).and_then(|datagram| datagram.fullness.aside.front().copied()) {
-            let went = self.with_copy(frame, |core, bytes| {
-                // The frame was valid when it came.
-                let Some((from, _, payload)) = parse(bytes) else { return true };
-                let datagram = core.datagram_mut(id);
-                let has_room = datagram.has_room(payload.len(), buffer);
-                if has_room {
-                    datagram.put(from, payload);
-                }
-                has_room
-            });
+        let put = |core: &mut Core, bytes: &[u8]| {
+            // The frame was valid when it came.
+            let Some((from, _, payload)) = parse(bytes) else { return true };
+            let datagram = core.datagram_mut(id);
+            let has_room = datagram.has_room(payload.len(), buffer);
+            if has_room {
+                datagram.put(from, payload);
+            }
+            has_room
+        };
+        while let Some(frame) = self.datagram_mut(id).fullness.aside.pop_front() {
+            let went = match &frame {
+                Aside::InPort(frame) => self.with_copy(*frame, put),
+                Aside::Copied(bytes) => put(self, bytes),
+            };
             if !went {
+                self.datagram_mut(id).fullness.aside.push_front(frame);
                 break;
             }
-            self.datagram_mut(id).fullness.aside.pop_front();
-            self.aside -= 1;
-            self.done_with(frame);
+            if let Aside::InPort(_) = frame {
+                self.datagram_mut(id).fullness.in_port -= 1;
+            }
+            self.leave_aside(frame);
         }
         let datagram = self.datagram_mut(id);
         if datagram.fullness.aside.is_empty() && datagram.bytes() <= buffer / 4 {
@@ -173,11 +210,21 @@ impl Core {
             self.relieve(id, State::Free);
         }
         for frame in fullness.aside {
-            self.aside -= 1;
-            match self.with_copy(frame, |core, bytes| core.take(bytes)) {
-                Taken::Done => self.done_with(frame),
+            let taken = match &frame {
+                Aside::InPort(frame) => self.with_copy(*frame, |core, bytes| core.take(bytes)),
+                Aside::Copied(bytes) => self.take(bytes),
+            };
+            match (taken, &frame) {
+                (Taken::Done, _) => self.leave_aside(frame),
                 // The frame stays in its place.
-                Taken::NoRoom(other) => self.set_aside(other, frame),
+                (Taken::NoRoom(other), Aside::InPort(_)) => {
+                    self.aside -= 1;
+                    self.set_aside(other, frame);
+                }
+                (Taken::NoRoom(other), Aside::Copied(_)) => {
+                    self.copied -= 1;
+                    self.set_aside(other, frame);
+                }
             }
         }
     }
@@ -189,16 +236,22 @@ impl Core {
             aside.into_iter().for_each(|frame| self.take_over(id, frame));
         }
         if let Some((frame, id)) = self.held.take() {
-            self.take_over(id, frame);
+            self.take_over(id, Aside::InPort(frame));
         }
         self.pressed.clear();
-        self.aside = 0;
+        (self.aside, self.copied) = (0, 0);
     }
 
-    fn take_over(&mut self, id: usize, frame: Descriptor) {
-        // The caller that found the port broken may be using the usual buffer for a copy.
-        let mut bytes = vec![0; frame.len as usize];
-        self.client.read(frame.buffer, &mut bytes);
+    fn take_over(&mut self, id: usize, frame: Aside) {
+        let bytes = match frame {
+            Aside::InPort(frame) => {
+                // The caller that found the port broken may be using the usual buffer for a copy.
+                let mut bytes = vec![0; frame.len as usize];
+                self.client.read(frame.buffer, &mut bytes);
+                bytes.into()
+            }
+            Aside::Copied(bytes) => bytes,
+        };
         if let Some((from, _, payload)) = parse(&bytes)
             && let Some(datagram) = self.datagrams.get_mut(id)
         {
@@ -218,11 +271,11 @@ impl Core {
                 continue;
             }
             let lost = std::mem::take(&mut fullness.aside);
+            fullness.in_port = 0;
             fullness.stalled = holds || !lost.is_empty();
             self.relieve(id, State::Overdue);
             self.counters.stalled += lost.len() as u64;
-            self.aside -= lost.len() as u32;
-            lost.into_iter().for_each(|frame| self.done_with(frame));
+            lost.into_iter().for_each(|frame| self.leave_aside(frame));
         }
     }
 

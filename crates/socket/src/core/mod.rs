@@ -137,6 +137,8 @@ pub(crate) struct Core {
     /// Datagram sockets whose senders wait in the switch, and the frames for them that wait in the port's memory.
     pressed: Vec<usize>,
     aside: u32,
+    /// Copies of frames that wait for datagram sockets.
+    copied: u32,
     /// A frame that found no room, and its socket: no later frame is taken in.
     held: Option<(Descriptor, usize)>,
     /// Senders that wait in the switch may go on: the switch must check, even if it sleeps.
@@ -181,6 +183,7 @@ impl Core {
             touched: Vec::new(),
             pressed: Vec::new(),
             aside: 0,
+            copied: 0,
             held: None,
             wakes_switch: false,
             rouse: false,

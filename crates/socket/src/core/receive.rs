@@ -35,6 +35,7 @@ impl Core {
                 Ok(Some(frame)) => {
                     self.counters.received += 1;
                     if !self.take_in(frame, &scratch[..frame.len as usize]) {
+                        self.rouse();
                         all = true;
                         break;
                     }

@@ -331,3 +331,48 @@ fn what_waits_in_a_port_that_ends_is_read_and_the_next_port_begins_empty() {
     let bytes: usize = drain(&mut raw).iter().map(|(_, payload)| payload.len()).sum();
     assert_eq!(bytes, sent);
 }
+
+/// The host had no processor while the switch filled its port for a socket that nobody reads.
+#[test]
+fn a_port_full_of_frames_for_one_socket_is_in_no_other_sockets_way() {
+    const MANY: u32 = BUFFERS / 2;
+    let switch = Switch::start();
+    let (shared, mut raw) = host_and_raw(&switch);
+    {
+        let config = &mut shared.lock().config;
+        (config.datagram_buffer, config.stall) = (4_000, None);
+    }
+    let [slow, other] = [9, 10].map(|port| shared.call(|core| core.bind(port)).unwrap());
+    for n in 0..MANY {
+        let frame = raw.datagram(1, 5, 9, &[&n.to_be_bytes()[..], &[0; 1_000]].concat());
+        raw.send(&frame);
+    }
+    until("all delivered", || raw.client.sendable(u32::MAX).unwrap() == raw.client.half());
+    let receive = |socket: usize| {
+        let mut into = [0; 1_100];
+        let got = shared.call(|core| {
+            core.pump(BATCH);
+            core.receive_from(socket, &mut [IoSliceMut::new(&mut into)], false)
+        });
+        got.map(|got| (got.unwrap().0, into))
+    };
+    shared.call(|core| core.pump(BATCH));
+    let frame = raw.datagram(1, 5, 10, b"beside");
+    raw.send(&frame);
+    let mut beside = None;
+    until("the other socket has its datagram", || {
+        beside = receive(other);
+        beside.is_some()
+    });
+    assert_eq!(&beside.unwrap().1[..6], b"beside");
+    // And those of the first socket are there, in order.
+    for n in 0..MANY {
+        let mut got = None;
+        until("one more", || {
+            got = receive(slow);
+            got.is_some()
+        });
+        assert_eq!(got.unwrap().1[..4], n.to_be_bytes());
+    }
+    assert_eq!((switch.dropped(), shared.lock().counters().stalled), (0, 0));
+}
