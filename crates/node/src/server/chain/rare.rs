@@ -14,6 +14,8 @@ use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Instant;
 
 /// A chain of boxed stages.
+// The server around it is boxed.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Rare {
     /// Without a vSwitch and without stages.
