@@ -66,8 +66,19 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
 
     // Every routing carries every flow, and the schedulers give each a path of its own.
     let routings = "two-level,ecmp,flow-classifier,flow-scheduler,hedera-gff,hedera-sa,hierarchical";
-    let runs = run(&["--seconds", "5", "--warm-up", "1", "--routing", routings]);
-    for run in runs.as_array().unwrap() {
+    let carried = |seconds: &str, routing: &str| {
+        run(&["--seconds", seconds, "--warm-up", "1", "--routing", routing]).as_array().unwrap().clone()
+    };
+    let mut runs = carried("5", routings);
+    for run in &mut runs {
+        // A controller with little of the processor gets round to it later.
+        let assigns = matches!(run["routing"].as_str().unwrap(), "flow-classifier" | "flow-scheduler");
+        let places = matches!(run["routing"].as_str().unwrap(), "flow-scheduler" | "hedera-gff" | "hedera-sa");
+        if assigns && said(run, "assigned").is_empty() || places && said(run, "placed").is_empty() {
+            *run = carried("30", &run["routing"].as_str().unwrap().to_owned()).remove(0);
+        }
+    }
+    for run in &runs {
         let (routing, placed) = (run["routing"].as_str().unwrap(), said(run, "placed"));
         assert_eq!(alive(run, 0.0, 5.5), 16, "{routing}");
         assert_eq!(said(run, "error"), Vec::<&Value>::new(), "{routing}: a switch refused something");
