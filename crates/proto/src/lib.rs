@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod agent;
+pub mod aqm;
 pub mod cee;
 pub mod frame;
 pub mod hedera;
