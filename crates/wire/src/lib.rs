@@ -24,6 +24,7 @@ pub mod ipv4;
 pub mod join;
 pub mod offload;
 pub mod pfc;
+pub mod qcn;
 #[cfg(test)]
 mod random;
 pub mod seq;

@@ -1,0 +1,201 @@
+//! Congestion notification messages and tags (IEEE 802.1Q, clause 33; formerly 802.1Qau).
+//!
+//! A congestion notification message (CNM) tells the sender of a frame about the queue that the frame entered. A congestion
+//! notification tag (CN-TAG) names the flow that a frame belongs to; a CNM about the frame returns the tag.
+
+use crate::Error;
+use crate::ethernet::{EtherType, MacAddress};
+
+/// Bytes of a CNM behind its EtherType, without the encapsulated data.
+pub const FIELDS_LEN: usize = 24;
+/// Most bytes of a frame's data that a CNM returns.
+pub const DATA_MAX: usize = 64;
+/// The unit of queue lengths in a CNM, in bytes.
+pub const QUEUE_UNIT: i64 = 64;
+/// Bytes that a CN-TAG adds to a frame, counted from behind the tag's EtherType: the flow and the inner type.
+pub const TAG_LEN: usize = 4;
+
+/// A congestion notification message: the bytes behind [`EtherType::CNM`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr<'a> {
+    /// The quantised feedback, 6 bits: the larger, the more congestion.
+    pub feedback: u8,
+    /// Identifier of the congestion point.
+    pub cpid: [u8; 8],
+    /// Length of the queue minus the set point, in units of [`QUEUE_UNIT`].
+    pub offset: i16,
+    /// Growth of the queue since the sample before, in units of [`QUEUE_UNIT`].
+    pub delta: i16,
+    /// Priority of the sampled frame.
+    pub priority: u8,
+    /// Destination of the sampled frame.
+    pub destination: MacAddress,
+    /// The first bytes of the sampled frame's data, [`DATA_MAX`] at most.
+    pub data: &'a [u8],
+}
+
+impl<'a> Repr<'a> {
+    /// Reads the bytes behind the EtherType. Padding behind the data is ignored, and so are reserved bits.
+    ///
+    /// Another version is [`Error::Unsupported`]; more data than [`DATA_MAX`], or than there is, is [`Error::Length`].
+    pub fn parse(bytes: &'a [u8]) -> Result<Repr<'a>, Error> {
+        let (fields, rest) = bytes.split_first_chunk::<FIELDS_LEN>().ok_or(Error::Truncated)?;
+        let pair = |at: usize| [fields[at], fields[at + 1]];
+        if fields[0] >> 4 != 0 {
+            return Err(Error::Unsupported);
+        }
+        let length = usize::from(u16::from_be_bytes(pair(22)));
+        if length > DATA_MAX {
+            return Err(Error::Length);
+        }
+        let mut repr = Repr {
+            feedback: fields[1] & 0x3F,
+            cpid: [0; 8],
+            offset: i16::from_be_bytes(pair(10)),
+            delta: i16::from_be_bytes(pair(12)),
+            priority: fields[14] >> 5,
+            destination: MacAddress([0; 6]),
+            data: rest.get(..length).ok_or(Error::Length)?,
+        };
+        repr.cpid.copy_from_slice(&fields[2..10]);
+        repr.destination.0.copy_from_slice(&fields[16..22]);
+        Ok(repr)
+    }
+
+    /// Bytes of the message behind the EtherType.
+    pub fn emitted_len(&self) -> usize {
+        FIELDS_LEN + self.data.len()
+    }
+
+    /// Writes the message into the first [`Repr::emitted_len`] bytes; panics if there are fewer, or if a field does not fit.
+    pub fn emit(&self, bytes: &mut [u8]) {
+        assert!(self.feedback <= 0x3F && self.priority <= 7, "a feedback of 6 bits and a priority of 3");
+        assert!(self.data.len() <= DATA_MAX, "at most {DATA_MAX} bytes of data");
+        bytes[0..2].copy_from_slice(&[0, self.feedback]);
+        bytes[2..10].copy_from_slice(&self.cpid);
+        bytes[10..12].copy_from_slice(&self.offset.to_be_bytes());
+        bytes[12..14].copy_from_slice(&self.delta.to_be_bytes());
+        bytes[14..16].copy_from_slice(&[self.priority << 5, 0]);
+        bytes[16..22].copy_from_slice(&self.destination.0);
+        bytes[22..24].copy_from_slice(&(self.data.len() as u16).to_be_bytes());
+        bytes[FIELDS_LEN..self.emitted_len()].copy_from_slice(self.data);
+    }
+}
+
+/// A queue length in the unit of a CNM, rounded towards zero; the largest or smallest value where it does not fit.
+pub fn queue_units(bytes: i64) -> i16 {
+    (bytes / QUEUE_UNIT).clamp(i64::from(i16::MIN), i64::from(i16::MAX)) as i16
+}
+
+/// A congestion notification tag: the bytes behind [`EtherType::CN_TAG`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tag {
+    /// The flow, in a numbering of its sender.
+    pub flow: u16,
+    /// The type behind the tag.
+    pub ethertype: EtherType,
+}
+
+impl Tag {
+    /// Reads a tag; returns the bytes behind it.
+    pub fn parse(bytes: &[u8]) -> Result<(Tag, &[u8]), Error> {
+        let (&[f0, f1, t0, t1], rest) = bytes.split_first_chunk::<TAG_LEN>().ok_or(Error::Truncated)?;
+        let (flow, ethertype) = (u16::from_be_bytes([f0, f1]), EtherType(u16::from_be_bytes([t0, t1])));
+        Ok((Tag { flow, ethertype }, rest))
+    }
+
+    /// Writes the tag into the first [`TAG_LEN`] bytes; panics if there are fewer.
+    pub fn emit(&self, bytes: &mut [u8]) {
+        bytes[0..2].copy_from_slice(&self.flow.to_be_bytes());
+        bytes[2..4].copy_from_slice(&self.ethertype.0.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random;
+    use std::vec;
+    use std::vec::Vec;
+
+    fn emitted(repr: &Repr<'_>) -> Vec<u8> {
+        let mut bytes = vec![0; repr.emitted_len()];
+        repr.emit(&mut bytes);
+        bytes
+    }
+
+    /// Written by hand from 802.1Q, 33.4: version 0, feedback 42, congestion point 02:00:00:00:00:09 output 3, queue
+    /// 12,800 B above its set point and 640 B shorter than before, about a frame of priority 3.
+    const VECTOR: [u8; 28] = [
+        0x00, 0x2A, 0x02, 0x00, 0x00, 0x00, 0x00, 0x09, 0x00, 0x03, 0x00, 0xC8, 0xFF, 0xF6, 0x60, 0x00, 0x02, 0x00,
+        0x00, 0x00, 0x00, 0x07, 0x00, 0x04, 0x45, 0x00, 0x05, 0xDC,
+    ];
+
+    fn of_vector() -> Repr<'static> {
+        Repr {
+            feedback: 42,
+            cpid: [0x02, 0, 0, 0, 0, 9, 0, 3],
+            offset: queue_units(12_800),
+            delta: queue_units(-640),
+            priority: 3,
+            destination: MacAddress::local(7),
+            data: &VECTOR[24..],
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_notification() {
+        assert_eq!(emitted(&of_vector()), VECTOR);
+        assert_eq!(Repr::parse(&VECTOR), Ok(of_vector()));
+    }
+
+    #[test]
+    fn round_trip() {
+        let any = |random: &mut random::Random| {
+            let data: [u8; DATA_MAX] = core::array::from_fn(|_| random.u64() as u8);
+            let length = random.u64() as usize % (DATA_MAX + 1);
+            let repr = Repr {
+                feedback: random.u64() as u8 & 0x3F,
+                cpid: random.array(),
+                offset: random.u64() as i16,
+                delta: random.u64() as i16,
+                priority: random.u64() as u8 & 7,
+                destination: MacAddress(random.array()),
+                data: &data[..length],
+            };
+            let mut bytes = emitted(&repr);
+            assert_eq!(Repr::parse(&bytes), Ok(repr));
+            bytes.extend([0; 20]);
+            assert_eq!(Repr::parse(&bytes), Ok(repr), "padding");
+            let tag = Tag { flow: random.u64() as u16, ethertype: EtherType(random.u64() as u16) };
+            let mut tagged = [0; TAG_LEN + 1];
+            tag.emit(&mut tagged);
+            assert_eq!(Tag::parse(&tagged), Ok((tag, &[0][..])));
+            bytes
+        };
+        random::check(|random| _ = any(random));
+        random::never_panics(any, |bytes| Repr::parse(bytes).is_ok() || Tag::parse(bytes).is_ok());
+    }
+
+    #[test]
+    fn other_versions_and_false_lengths_are_refused() {
+        let with = |at: usize, value: u8| {
+            let mut bytes = VECTOR;
+            bytes[at] = value;
+            Repr::parse(&bytes).map(|repr| repr.data.len())
+        };
+        assert_eq!(with(0, 0x10), Err(Error::Unsupported));
+        assert_eq!(with(0, 0x0F), Ok(4), "reserved bits");
+        assert_eq!(
+            (with(23, 5), with(23, 65), with(22, 1)),
+            (Err(Error::Length), Err(Error::Length), Err(Error::Length))
+        );
+        assert_eq!(Repr::parse(&VECTOR[..FIELDS_LEN - 1]), Err(Error::Truncated));
+        assert_eq!(Tag::parse(&VECTOR[..3]), Err(Error::Truncated));
+    }
+
+    #[test]
+    fn queue_lengths_saturate() {
+        assert_eq!([0, 63, 64, -64, 1 << 40, -(1 << 40)].map(queue_units), [0, 0, 1, -1, i16::MAX, i16::MIN]);
+    }
+}
