@@ -31,15 +31,15 @@ pub struct Red {
     average: f64,
     /// Packets since the last mark, while the average is between the thresholds.
     count: u32,
-    /// Start of the idle time; none while the queue has packets.
-    idle_since: Option<Instant>,
+    /// Start of the idle time, if the queue is empty.
+    idle_since: Instant,
     rng: Rng,
 }
 
 impl Red {
     /// RED at an empty queue.
     pub fn new(rng: Rng) -> Red {
-        Red { average: 0.0, count: 0, idle_since: Some(Instant::ZERO), rng }
+        Red { average: 0.0, count: 0, idle_since: Instant::ZERO, rng }
     }
 
     /// The average queue length in bytes.
@@ -49,11 +49,14 @@ impl Red {
 
     /// A packet arrived at a queue of `queue` bytes.
     pub fn on_arrival(&mut self, config: &RedConfig, now: Instant, queue: u32) -> Decision {
-        if let Some(since) = self.idle_since.take() {
-            let packets = now.since(since).0 as f64 / config.packet_time.0.max(1) as f64;
+        if queue == 0 {
+            let packets = now.since(self.idle_since).0 as f64 / config.packet_time.0.max(1) as f64;
             self.average *= libm::pow(1.0 - config.weight, packets);
+            // The packet may be sent without ever being in the queue.
+            self.idle_since = now;
+        } else {
+            self.average += config.weight * (f64::from(queue) - self.average);
         }
-        self.average += config.weight * (f64::from(queue) - self.average);
         let (min, max) = (f64::from(config.min_threshold), f64::from(config.max_threshold));
         if self.average < min {
             self.count = 0;
@@ -74,7 +77,7 @@ impl Red {
 
     /// The queue became empty.
     pub fn on_empty(&mut self, now: Instant) {
-        self.idle_since = Some(now);
+        self.idle_since = now;
     }
 
     /// The probability for the next packet, where that of the line through the thresholds is `line`.
@@ -110,7 +113,7 @@ mod tests {
 
     /// RED with an average of `queue` bytes.
     fn settled(queue: u32) -> Red {
-        Red { average: f64::from(queue), idle_since: None, ..Red::new(Rng::from_words(&[1])) }
+        Red { average: f64::from(queue), ..Red::new(Rng::from_words(&[1])) }
     }
 
     fn marks(config: &RedConfig, queue: u32, packets: usize) -> Vec<bool> {
@@ -174,8 +177,9 @@ mod tests {
         idle.on_empty(Instant::ZERO);
         // A thousand packets take 1.2 ms.
         idle.on_arrival(&config(), Instant::ZERO + Duration::from_us(1_200), 0);
-        (0..1_001).for_each(|_| _ = busy.on_arrival(&config(), Instant::ZERO, 0));
-        assert!((idle.average() - busy.average()).abs() < 1e-6, "{} {}", idle.average(), busy.average());
+        // A sample of one byte for each packet.
+        (0..1_000).for_each(|_| _ = busy.on_arrival(&config(), Instant::ZERO, 1));
+        assert!((idle.average() - busy.average()).abs() < 1.0, "{} {}", idle.average(), busy.average());
         assert!((6_000.0..7_000.0).contains(&idle.average()), "{}", idle.average());
     }
 }
