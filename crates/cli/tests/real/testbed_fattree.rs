@@ -75,7 +75,7 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
         let assigns = matches!(run["routing"].as_str().unwrap(), "flow-classifier" | "flow-scheduler");
         let places = matches!(run["routing"].as_str().unwrap(), "flow-scheduler" | "hedera-gff" | "hedera-sa");
         if assigns && said(run, "assigned").is_empty() || places && said(run, "placed").is_empty() {
-            *run = carried("30", &run["routing"].as_str().unwrap().to_owned()).remove(0);
+            *run = carried("30", run["routing"].as_str().unwrap()).remove(0);
         }
     }
     for run in &runs {
