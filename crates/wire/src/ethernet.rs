@@ -55,9 +55,9 @@ impl EtherType {
     pub const VLAN: EtherType = EtherType(0x8100);
     /// MAC Control (802.3, 31): PAUSE and PFC.
     pub const MAC_CONTROL: EtherType = EtherType(0x8808);
-    /// A congestion notification message (802.1Q, table 33-1).
+    /// A congestion notification message (802.1Qau).
     pub const CNM: EtherType = EtherType(0x22E7);
-    /// A congestion notification tag (802.1Q, table 33-1).
+    /// A congestion notification tag (802.1Qau).
     pub const CN_TAG: EtherType = EtherType(0x22E9);
 }
 

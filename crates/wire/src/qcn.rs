@@ -124,7 +124,7 @@ mod tests {
         bytes
     }
 
-    /// Written by hand from 802.1Q, 33.4: version 0, feedback 42, congestion point 02:00:00:00:00:09 output 3, queue
+    /// Written by hand: version 0, feedback 42, congestion point 02:00:00:00:00:09 output 3, queue
     /// 12,800 B above its set point and 640 B shorter than before, about a frame of priority 3.
     const VECTOR: [u8; 28] = [
         0x00, 0x2A, 0x02, 0x00, 0x00, 0x00, 0x00, 0x09, 0x00, 0x03, 0x00, 0xC8, 0xFF, 0xF6, 0x60, 0x00, 0x02, 0x00,

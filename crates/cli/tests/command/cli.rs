@@ -131,6 +131,10 @@ fn one_seed_one_result_on_any_number_of_threads() {
     assert!(log["cpu_seconds"].as_f64().unwrap() > 0.0 && log["wall_seconds"].as_f64().unwrap() > 0.0, "{log}");
     assert_eq!(log["cpu_seconds"], figures["cpu_s"]);
     // A result is not overwritten unasked.
+    for seed in ["-1", "x", "18446744073709551616"] {
+        let (_, stderr) = expect(2, &["run", &file, "-o", &one, "--seed", seed]);
+        assert!(stderr.contains("from 0 to 18446744073709551615"), "{stderr}");
+    }
     let (_, stderr) = expect(2, &["run", &file, "-o", &one, "--seed", "8"]);
     assert!(stderr.contains("--force"), "{stderr}");
     let kept = json(0, &["run", &file, "-o", &one, "--seed", "7", "--resume"]);

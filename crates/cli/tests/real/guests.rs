@@ -113,8 +113,7 @@ fn a_slow_program_in_a_guest_loses_nothing_with_an_agent() {
     // Frames that wait in the sender's kernel for a neighbour's address may be lost there.
     said(&mut sender, "until ping -c 1 -W 1 10.99.0.2 >/dev/null; do :; done");
     let count = 6_000;
-    // An agent of which nothing is heard for three seconds, because its guest gets no processor, limits no sender any more.
-    // What is said of an agent is then tried again.
+    // If the guest gets no processor for three seconds, its agent is silent and limits no sender any more. Then we try again.
     let agent_lost = || running.status().ports[1].counters["agent_lost"];
     let patiently = |attempt: &mut dyn FnMut() -> String| {
         for _ in 0..4 {

@@ -278,14 +278,16 @@ pub(super) fn steering(s: &Scenario, control: Option<&Control>) -> Vec<Steering>
 }
 
 /// Gives the switches of a world their parts.
-pub(super) fn install<A>(s: &Scenario, control: Option<&Control>, world: &mut World<A>, hosts: u32) {
-    let nodes = std::mem::take(&mut world.nodes).into_iter();
-    let steering = (0..hosts).map(|_| None).chain(steering(s, control).into_iter().map(Some));
-    let steer = |(node, steering)| match (node, steering) {
-        (Node::Switch(switch), Some(steering)) => Node::Switch(Box::new(switch.steered(steering))),
-        (node, _) => node,
+pub(super) fn install<A>(s: &Scenario, control: Option<&Control>, world: &mut World<A>) {
+    let mut of_switches = steering(s, control).into_iter();
+    let steer = |node| match node {
+        Node::Switch(switch) => match of_switches.next() {
+            Some(steering) => Node::Switch(Box::new(switch.steered(steering))),
+            None => Node::Switch(switch),
+        },
+        server @ Node::Server(_) => server,
     };
-    world.nodes = nodes.zip(steering.chain(std::iter::repeat_with(|| None))).map(steer).collect();
+    world.nodes = std::mem::take(&mut world.nodes).into_iter().map(steer).collect();
 }
 
 fn of<A: App>(engine: &mut Engine<A>, switch: u32) -> Option<&mut Steering> {

@@ -131,7 +131,7 @@ impl Operator {
         let (control, failures) = (control::Control::of(s, plan), failures::Failures::of(s, plan));
         let hosts = plan.hosts();
         if control.is_some() || failures.is_some() {
-            control::install(s, control.as_ref(), &mut world, hosts);
+            control::install(s, control.as_ref(), &mut world);
         }
         let mut engine = Engine::new(world, threads).map_err(|e| RunError::Build(build::refused(s, &e)))?;
         let mut operator = Operator { control, failures, next_round: Instant::ZERO, hosts };

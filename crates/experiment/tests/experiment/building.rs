@@ -95,3 +95,26 @@ fn pauses_that_could_not_be_renewed_are_refused() {
     assert!(error.contains("t.toml:9:1") && error.contains("at least 51"), "{error}");
     build(51).unwrap();
 }
+
+#[test]
+fn too_much_headroom_is_refused_at_the_delay_that_causes_it() {
+    let file = |link: &str, level: &str, section: &str| {
+        format!(
+            "[scenario]\nparameters = \"plain\"\nduration = \"1 ms\"\n[topology]\nkind = \"xgft\"\nm = [2, 2]\nw = [1, 1]\n\
+             {link}\n[pfc]\nenabled = true\nresponse = \"1 us\"\n{section}\n[[workload]]\nkind = \"permutation\"\n\
+             pattern = \"stride\"\n{level}"
+        )
+    };
+    for (text, at) in [
+        (file("link_delay = \"3 s\"", "", ""), "t.toml:8:"),
+        (file("", "", "[adapter]\ndelay = \"2 s\""), "t.toml:13:"),
+        (file("", "", "[switch]\ndelay = \"5 s\""), "t.toml:13:"),
+        (file("", "", "headroom = \"auto\"").replace("1 us", "3 s"), "t.toml:11:"),
+        // No key of its own causes it: a level of the network does.
+        (file("", "[[topology.level]]\nlevel = 2\ndelay = \"2 s\"\n", ""), "t.toml:16:"),
+    ] {
+        let loaded = Scenario::parse(&text, "t.toml").unwrap_or_else(|e| panic!("{e}"));
+        let error = sluicenet_experiment::build::build(&loaded.scenario).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("of headroom: at most 1073741824 B") && error.contains(at), "{at}: {error}");
+    }
+}

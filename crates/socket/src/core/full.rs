@@ -133,14 +133,21 @@ impl Core {
         }
     }
 
+    /// A frame waits no more, or not for its socket.
+    fn discount(&mut self, frame: &Aside) {
+        let counter = match frame {
+            Aside::InPort(_) => &mut self.aside,
+            Aside::Copied(_) => &mut self.copied,
+        };
+        // If the port broke meanwhile, nothing is counted any more.
+        *counter = counter.saturating_sub(1);
+    }
+
     /// A frame waits no more.
     fn leave_aside(&mut self, frame: Aside) {
-        match frame {
-            Aside::InPort(frame) => {
-                self.aside -= 1;
-                self.done_with(frame);
-            }
-            Aside::Copied(_) => self.copied -= 1,
+        self.discount(&frame);
+        if let Aside::InPort(frame) = frame {
+            self.done_with(frame);
         }
     }
 
@@ -214,15 +221,11 @@ impl Core {
                 Aside::InPort(frame) => self.with_copy(*frame, |core, bytes| core.take(bytes)),
                 Aside::Copied(bytes) => self.take(bytes),
             };
-            match (taken, &frame) {
-                (Taken::Done, _) => self.leave_aside(frame),
+            match taken {
+                Taken::Done => self.leave_aside(frame),
                 // The frame stays in its place.
-                (Taken::NoRoom(other), Aside::InPort(_)) => {
-                    self.aside -= 1;
-                    self.set_aside(other, frame);
-                }
-                (Taken::NoRoom(other), Aside::Copied(_)) => {
-                    self.copied -= 1;
+                Taken::NoRoom(other) => {
+                    self.discount(&frame);
                     self.set_aside(other, frame);
                 }
             }

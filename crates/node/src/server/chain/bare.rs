@@ -1,6 +1,6 @@
 //! A server without a virtual network: gate stages, then the adapter that its guests share.
 
-use super::Chain;
+use super::{Chain, next_vm};
 use crate::adapter::Kind as AdapterKind;
 use crate::deadlines::Timer;
 use crate::packet::{Address, Packet};
@@ -59,8 +59,7 @@ impl<G: Stage, K: AdapterKind> Bare<G, K> {
     fn run_gate(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
         let mut lanes = self.gate.ready();
         while lanes != 0 && self.adapter_has_room(host) {
-            let after = lanes & !((2u64 << (self.turn & 63)) - 1);
-            let vm = if after != 0 { after } else { lanes }.trailing_zeros();
+            let vm = next_vm(lanes, self.turn);
             match self.gate(host, pool, |stage, cx| stage.poll_transmit(now, vm as usize, cx)) {
                 Some(at) => {
                     self.turn = vm;

@@ -23,6 +23,13 @@ use core::fmt::Debug;
 use sluicenet_proto::frame::{Frame, HostId};
 use sluicenet_proto::time::Instant;
 
+/// The next VM of a set, in turn after VM `last`; the set is not empty.
+#[inline(always)]
+fn next_vm(set: u64, last: u32) -> u32 {
+    let after = set & !((2u64 << (last & 63)) - 1);
+    if after != 0 { after } else { set }.trailing_zeros()
+}
+
 /// A server's own parts, as its guests and its device interface see them.
 pub trait Chain: Debug + Send {
     /// The kind of adapter below it.
@@ -56,8 +63,7 @@ pub trait Chain: Debug + Send {
     fn pull_all(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
         while host.runnable != 0 {
             // VMs take turns, one packet each.
-            let after = host.runnable & !((2u64 << (host.turn & 63)) - 1);
-            let vm = if after != 0 { after } else { host.runnable }.trailing_zeros();
+            let vm = next_vm(host.runnable, host.turn);
             host.turn = vm;
             if !self.has_room(host, vm as usize) {
                 host.runnable &= !(1 << vm);

@@ -373,7 +373,7 @@ fn a_gate_stage_holds_frames_to_the_guests() {
     }
 }
 
-/// Closed until 10 us after its first question.
+/// Closed until 10 us after the first frame from outside.
 #[derive(Debug, Default)]
 struct Door {
     is_open: bool,
