@@ -50,6 +50,8 @@ class Summary(TypedDict):
     losses_virtual: int
     losses_physical: int
     pauses: int
+    marked: int
+    notifications: int
     drops_by_reason: dict[str, int]
     flow_control: str | None
     mean_round_us: float | None
@@ -169,6 +171,16 @@ class Result:
     def drops(self) -> Table:
         """Frames thrown away, by place and reason."""
         return self._table("drops")
+
+    @cached_property
+    def marks(self) -> Table:
+        """Frames marked and congestion notifications sent, by port and priority."""
+        return self._table("marks")
+
+    @cached_property
+    def limiters(self) -> Table:
+        """Samples of rate limiters, where the scenario asks for them."""
+        return self._table("limiters")
 
     @cached_property
     def pauses(self) -> Table:

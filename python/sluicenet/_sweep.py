@@ -161,6 +161,16 @@ class Sweep(Sequence[Cell]):
         return SweepTable("drops", self, lambda r: r.drops.to_arrow())
 
     @cached_property
+    def marks(self) -> Table:
+        """The marks of all runs."""
+        return SweepTable("marks", self, lambda r: r.marks.to_arrow())
+
+    @cached_property
+    def limiters(self) -> Table:
+        """The sampled rate limiters of all runs."""
+        return SweepTable("limiters", self, lambda r: r.limiters.to_arrow())
+
+    @cached_property
     def pauses(self) -> Table:
         """The pauses of all runs."""
         return SweepTable("pauses", self, lambda r: r.pauses.to_arrow())

@@ -8,7 +8,9 @@ use sluicenet_experiment::run::{self, Figures, PHYSICAL_LOSSES, SweepRun, SweepS
 use sluicenet_proto::loss::DropReason;
 use sluicenet_records as records;
 use sluicenet_records::stats::Summary as Times;
-use sluicenet_records::{DropRow, FlowRow, Manifest, PortRow, QueryRow, RecordError, measured_from, read, read_parts};
+use sluicenet_records::{
+    DropRow, FlowRow, Manifest, MarkRow, PortRow, QueryRow, RecordError, measured_from, read, read_parts,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +37,8 @@ struct Summary {
     losses_virtual: u64,
     losses_physical: u64,
     pauses: u64,
+    marked: u64,
+    notifications: u64,
     drops_by_reason: BTreeMap<String, u64>,
     /// What records do not say: none where the run did not end.
     flow_control: Option<String>,
@@ -97,6 +101,7 @@ fn summarise(dir: &Path) -> Result<Summary, RecordError> {
     }
     let lost = |of: &[DropReason]| of.iter().filter_map(|r| reasons.get(r.name())).sum();
     let pauses = read::<PortRow>(dir)?.iter().map(|p| p.xoff_sent).sum();
+    let marks = read::<MarkRow>(dir)?;
     let figures = Figures::saved(dir);
     let f = figures.as_ref();
     let times = Times::of(&mut times_ps);
@@ -122,6 +127,8 @@ fn summarise(dir: &Path) -> Result<Summary, RecordError> {
         losses_virtual: lost(&VIRTUAL_LOSSES),
         losses_physical: lost(&PHYSICAL_LOSSES),
         pauses: f.map_or(pauses, |f| f.pauses),
+        marked: marks.iter().map(|m| m.frames).sum(),
+        notifications: marks.iter().map(|m| m.notifications).sum(),
         drops_by_reason: reasons,
         flow_control: f.map(|f| f.flow_control.clone()),
         mean_round_us: f.and_then(|f| f.mean_round_us),

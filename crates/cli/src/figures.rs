@@ -72,6 +72,12 @@ pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
         }
         fact("frames dropped", format!("{}{reasons}", count(f.drops)));
         fact("PFC pauses", count(f.pauses));
+        if f.marked > 0 {
+            fact("frames marked", count(f.marked));
+        }
+        if f.notifications > 0 {
+            fact("congestion notifications", count(f.notifications));
+        }
     }
     fact("simulated time", time(f.simulated_us));
     if packets {

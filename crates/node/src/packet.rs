@@ -5,7 +5,8 @@ mod bridge;
 mod tests;
 mod zfabric;
 
-use crate::adapter::Serial;
+use crate::adapter::{AdapterFrame, Path};
+use sluicenet_proto::cee::qcn::{Message, Notification};
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::rng::mix64;
 use sluicenet_wire::ipv4::Ecn;
@@ -62,6 +63,9 @@ pub enum Kind {
     Tunnelled,
     /// The contents of an application's header, carried beside the bytes because simulated packets have none.
     Metadata,
+    /// A congestion notification: addresses and ports are those of the sampled packet, reversed; `seq` and `ack` hold the
+    /// congestion point, `ts` offset and growth of its queue, `flags` the feedback and `window` the packet's priority.
+    Notification,
 }
 
 /// Smallest Ethernet frame, check sequence included (802.3, 3.2.7).
@@ -86,6 +90,9 @@ const SYN_OPTIONS: u8 = 0x08;
 const ENCAPSULATED: u8 = 0x10;
 const BRIDGED: u8 = 0x20;
 const ACK_REQUEST: u8 = 0x40;
+/// Bit of `Packet::more`: the source has chosen the path. The path is in the upper bits of `extra[3]`, from this bit on.
+const PATH: u8 = 0x80;
+const PATH_SHIFT: u32 = 20;
 /// Position in `more` of the kind of a frame in a TCP tunnel; such a frame has no zBridge header.
 const TUNNELLED_SHIFT: u8 = 5;
 
@@ -446,9 +453,47 @@ impl Frame for Packet {
         }
         is_capable
     }
+    fn notification(&self, message: &Message, priority: Priority) -> Packet {
+        let units = |bytes: i64| bytes.clamp(i32::MIN.into(), i32::MAX.into()) as i32 as u32;
+        let Message { cpid, notification: Notification { feedback, offset, delta }, priority: sampled } = *message;
+        Packet {
+            dst: self.src,
+            src: self.dst,
+            sport: self.dport,
+            dport: self.sport,
+            len: MIN_ETHERNET_FRAME,
+            seq: cpid as u32,
+            ack: (cpid >> 32) as u32,
+            ts: [units(offset), units(delta)],
+            window: u16::from(sampled),
+            flags: feedback,
+            kind: Kind::Notification,
+            bits: priority,
+            more: self.more & PATH,
+            extra: [0, 0, 0, self.extra[3]],
+            serial: self.serial,
+            ..Packet::default()
+        }
+    }
+    #[inline(always)]
+    fn as_notification(&self) -> Option<Message> {
+        (self.kind == Kind::Notification).then(|| Message {
+            cpid: u64::from(self.seq) | u64::from(self.ack) << 32,
+            notification: Notification {
+                feedback: self.flags,
+                offset: i64::from(self.ts[0] as i32),
+                delta: i64::from(self.ts[1] as i32),
+            },
+            priority: self.window as Priority,
+        })
+    }
+    #[inline(always)]
+    fn path(&self) -> Path {
+        (self.more & PATH != 0).then_some((self.extra[3] >> PATH_SHIFT) as u16)
+    }
 }
 
-impl Serial for Packet {
+impl AdapterFrame for Packet {
     #[inline(always)]
     fn serial(&self) -> u16 {
         self.serial
@@ -456,5 +501,21 @@ impl Serial for Packet {
     #[inline(always)]
     fn set_serial(&mut self, serial: u16) {
         self.serial = serial;
+    }
+    fn set_path(&mut self, path: Path) {
+        // The other kinds, and packets that zBridge carries, use these bits themselves.
+        let has_room = matches!(self.kind, Kind::Tcp | Kind::Udp | Kind::Light | Kind::Notification);
+        let Some(path) = path.filter(|_| has_room && self.more & BRIDGED == 0) else { return };
+        if self.kind == Kind::Tcp && self.more & SACK_COUNT == SACK_COUNT {
+            // Two SACK blocks leave room: SACK is advice (RFC 2018, 8).
+            self.more -= 1;
+        }
+        self.more |= PATH;
+        self.extra[3] = self.extra[3] & ((1 << PATH_SHIFT) - 1) | u32::from(path) << PATH_SHIFT;
+    }
+    fn flow_number(&self) -> u32 {
+        let flow = if self.kind == Kind::Notification { self.flow().reverse() } else { self.flow() };
+        let ends = u64::from(flow.src.0) << 32 | u64::from(flow.dst.0);
+        (mix64(ends ^ mix64(u64::from(flow.sport) << 16 | u64::from(flow.dport))) >> 35) as u32
     }
 }

@@ -1,6 +1,8 @@
 //! The properties of a frame that the boxes need. In the simulator a frame is a header and a length, in the data plane a
 //! descriptor.
 
+use crate::cee::qcn::Message;
+
 /// One of the eight 802.1Q priorities, 0 to 7.
 pub type Priority = u8;
 
@@ -89,4 +91,13 @@ pub trait Frame: Copy {
     fn from_pause(pause: Pause) -> Self;
     /// Marks the frame with Congestion Experienced (RFC 3168, 5) if its transport supports ECN; returns whether it does.
     fn mark(&mut self) -> bool;
+    /// A congestion notification message (802.1Qau) to the source of this frame, of priority `priority`.
+    fn notification(&self, message: &Message, priority: Priority) -> Self;
+    /// The message of a congestion notification.
+    fn as_notification(&self) -> Option<Message>;
+    /// The path that the frame's source chose ([`routing::paths`](crate::routing::paths)), if it chose one; for a
+    /// notification that of the sampled frame.
+    fn path(&self) -> Option<u16> {
+        None
+    }
 }

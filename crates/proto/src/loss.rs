@@ -60,11 +60,13 @@ pub enum DropReason {
     TunnelEnded,
     /// Between endpoints that may not communicate.
     Denied,
+    /// By active queue management, before the queue was full.
+    EarlyDrop,
 }
 
 impl DropReason {
     /// Every reason, in the order of the records.
-    pub const ALL: [DropReason; 26] = [
+    pub const ALL: [DropReason; 27] = [
         DropReason::SwitchBuffer,
         DropReason::HeadroomExceeded,
         DropReason::VswitchUplink,
@@ -91,6 +93,7 @@ impl DropReason {
         DropReason::NoCredit,
         DropReason::TunnelEnded,
         DropReason::Denied,
+        DropReason::EarlyDrop,
     ];
     /// Number of reasons.
     pub const COUNT: usize = DropReason::ALL.len();
@@ -124,6 +127,7 @@ impl DropReason {
             DropReason::NoCredit => "no_credit",
             DropReason::TunnelEnded => "tunnel_ended",
             DropReason::Denied => "denied",
+            DropReason::EarlyDrop => "early_drop",
         }
     }
 
@@ -139,6 +143,7 @@ impl DropReason {
                 | DropReason::AdapterRx
                 | DropReason::SocketRx
                 | DropReason::NoCredit
+                | DropReason::EarlyDrop
         )
     }
 }

@@ -264,6 +264,42 @@ tables! {
         /// Segments sent again so far.
         retransmissions: u32,
     }
+
+    /// One row for each port and priority at which a switch marked frames or sent congestion notifications, over the whole run.
+    marks[7] MarkRow {
+        /// The switch.
+        node: Text,
+        /// Number of the port.
+        port: u16,
+        /// 802.1Q priority.
+        priority: u8,
+        /// Frames marked with Congestion Experienced.
+        frames: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// Congestion notifications (802.1Qau) sent about the queue.
+        notifications: u64,
+    }
+
+    /// One row for each sample of a rate limiter in an adapter.
+    limiters[8] LimiterRow {
+        /// Time of the sample.
+        time_ps: u64,
+        /// Server of the adapter.
+        host: u32,
+        /// The adapter's link.
+        port: u16,
+        /// The limited queue: the destination's server, or a number of the flow with `qcn.limiters = "flow"`.
+        queue: u32,
+        /// 802.1Q priority of its frames.
+        priority: u8,
+        /// The path that is limited, where sources choose paths.
+        path: Option<u16>,
+        /// Rate at which frames may be sent.
+        rate_bps: u64,
+        /// Rate to which the limiter recovers.
+        target_bps: u64,
+    }
 }
 
 const _: () = {
@@ -286,7 +322,7 @@ mod tests {
         };
         assert_eq!(
             TABLES.iter().map(|t| t.name).collect::<Vec<_>>(),
-            ["flows", "queries", "ports", "drops", "pauses", "queues", "tcp"]
+            ["flows", "queries", "ports", "drops", "pauses", "queues", "tcp", "marks", "limiters"]
         );
         assert_eq!(
             columns(FlowRow::TABLE),

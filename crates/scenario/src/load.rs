@@ -7,7 +7,7 @@ use super::error::{Error, Result, Warning};
 use super::files::{Files, Input};
 use super::locations::Locations;
 use super::losses::Losses;
-use super::model::*;
+use super::model::{active_queue, *};
 use super::setting::Section;
 use super::sweep::{self, Variant};
 use super::tree::Document;
@@ -194,6 +194,23 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let s_pfc = root.section("pfc")?;
     let pfc = Pfc::read(&s_pfc, set, lossless, &server)?;
     pfc.check(&s_pfc, lossless, (smallest, &server))?;
+    let s_buffer = root.section("buffer")?;
+    let buffer = SharedBuffer::read(&s_buffer, set)?;
+    buffer.check(&s_buffer, &s_switch, &s_pfc)?;
+    let s_red = root.section("red")?;
+    let fixed = general.congestion_management.map(CongestionManagement::red);
+    let red = Red::read(&s_red, fixed)?;
+    red.check(&s_red, fixed, &pfc)?;
+    let wred = active_queue::profiles(&root, &pfc)?;
+    if red.enabled && switch.ecn_threshold.is_some() {
+        let error = s_switch.error("ecn_threshold", "RED selects the frames of every priority");
+        return Err(error.hint("remove `ecn_threshold`, or set red.enabled = false"));
+    }
+    active_queue::warn(&root, (&red, &wred, &switch), &pfc, warnings)?;
+    let s_qcn = root.section("qcn")?;
+    let qcn = Qcn::read(&s_qcn, general.congestion_management, topology.routing)?;
+    qcn.check(&s_qcn, (general.congestion_management, topology.routing, &zbridge), &pfc, warnings)?;
+    let ets = Ets::read(&root.section("ets")?)?;
     let s_vswitch = root.section("vswitch")?;
     let vswitch = VSwitch::read(&s_vswitch, lossless_virtual, &server, counts)?;
     vswitch.check(&s_vswitch, lossless_virtual, &server)?;
@@ -217,11 +234,12 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let world = World { topology: &topology, counts, server: &server, duration: general.duration, losses };
     let workloads = workloads(&root, &world, files)?;
     let failures = failures(&root, &topology, &counts)?;
+    let slowdowns = slowdowns(&root, &counts, general.level)?;
     let s_control = root.section("control")?;
     let control = Control::read(&s_control, topology.routing)?;
     control.check(&s_control)?;
     let s_tcp = root.section("tcp")?;
-    let tcp = Tcp::read(&s_tcp, set)?;
+    let tcp = Tcp::read(&s_tcp, set, active_queue::marks(&red, &wred, &switch))?;
     tcp.check(&s_tcp, set)?;
     let s_record = root.section("record")?;
     let record = Record::read(&s_record, &counts)?;
@@ -232,7 +250,13 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         control: topology.routing.has_control().then_some(control),
         topology,
         failures,
+        slowdowns,
         switch,
+        buffer,
+        red: red.enabled.then_some(red),
+        wred,
+        qcn: qcn.enabled.then_some(qcn),
+        ets,
         pfc,
         adapter,
         server,
@@ -314,7 +338,20 @@ fn failures(root: &Section<'_>, topology: &Topology, counts: &Counts) -> Result<
     tables.into_iter().map(read).collect()
 }
 
-/// Failures of a run: each is a few events.
+fn slowdowns(root: &Section<'_>, counts: &Counts, level: Level) -> Result<Vec<Slowdown>> {
+    let tables = root.tables("slowdown")?;
+    if tables.len() > FAILURES_MAX {
+        return Err(root.error("slowdown", format!("{} slowdowns: at most {FAILURES_MAX}", tables.len())));
+    }
+    let read = |t: Section<'_>| {
+        let slowdown = Slowdown::read(&t, counts)?;
+        slowdown.check(&t, level)?;
+        Ok(slowdown)
+    };
+    tables.into_iter().map(read).collect()
+}
+
+/// Failures of a run, and slowdowns: each is a few events.
 const FAILURES_MAX: usize = 4096;
 /// Tables a scenario may show.
 const TABLES_MAX: usize = 64;

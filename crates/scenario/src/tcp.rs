@@ -15,6 +15,7 @@ impl Congestion {
             Congestion::NewReno => tcp::Algorithm::NewReno,
             Congestion::Cubic => tcp::Algorithm::Cubic,
             Congestion::Vegas => tcp::Algorithm::Vegas,
+            Congestion::Dctcp => tcp::Algorithm::Dctcp,
         }
     }
 }

@@ -7,6 +7,8 @@ use super::setting::Section;
 use super::units::{LINK_RATE_MIN, RATE_MAX};
 use super::{HOSTS_MAX, PORTS_MAX, SWITCH_PORTS_MAX};
 use sluicenet_proto::hedera::tree::Tree;
+use sluicenet_proto::routing::paths::{PATHS_MAX, Paths};
+use sluicenet_proto::routing::xgft::Xgft;
 use sluicenet_proto::units::Rate;
 
 /// The keys of shapes.
@@ -269,6 +271,29 @@ pub(super) fn levels(s: &Section<'_>, shape: &Shape, link: Link, up: Option<f64>
     Ok(levels)
 }
 
+/// Refuses a routing by paths in a network whose paths have no names.
+fn check_paths(s: &Section<'_>, shape: &Shape, routing: Routing) -> Result<()> {
+    let (m, w) = match shape {
+        Shape::Xgft { m, w } => (m.clone(), w.clone()),
+        Shape::Htsim { file } => file.content.as_xgft(),
+        Shape::Hpcc { .. } => {
+            return Err(s
+                .error("routing", "this routing needs a tree whose levels are known")
+                .hint("\"hash\" and \"random\" work in every network"));
+        }
+    };
+    // A shape that is no tree is refused later, with a better reason.
+    let Ok(tree) = Xgft::new(&m, &w) else { return Ok(()) };
+    if routing.is_by_source() && Paths::new(&tree).is_none() {
+        let message = match tree.parents(0) {
+            1 => format!("VLANs cannot name the {} paths of this tree", tree.positions(tree.levels())),
+            _ => "sources choose among paths, not among their own links".to_string(),
+        };
+        return Err(s.error("routing", message).expected(format!("one link a host, and at most {PATHS_MAX} paths")));
+    }
+    Ok(())
+}
+
 /// The routing, where the shape has it.
 pub(super) fn fitting(s: &Section<'_>, shape: &Shape, chosen: Option<Routing>, is_fat_tree: bool) -> Result<Routing> {
     if let Some(routing) = chosen
@@ -288,6 +313,10 @@ pub(super) fn fitting(s: &Section<'_>, shape: &Shape, chosen: Option<Routing>, i
         if s.has("external_hosts") && routing.has_control() {
             return Err(s.error("external_hosts", "a fat-tree with a control loop has no external hosts"));
         }
+        return Ok(routing);
+    }
+    if let Some(routing) = chosen.filter(|routing| routing.needs_notifications()) {
+        check_paths(s, shape, routing)?;
         return Ok(routing);
     }
     let fits = match (shape, chosen) {

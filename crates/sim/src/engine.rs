@@ -11,6 +11,7 @@ use sluicenet_node::server::App;
 use sluicenet_node::switch::PauseEvent;
 use sluicenet_proto::cee::headroom::PFC_FRAME_BYTES;
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::units::Rate;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -255,6 +256,13 @@ impl<A: App> Engine<A> {
             let (shard, n, port) = shard.wires_of(n as usize)[port as usize].peer();
             self.shards[shard as usize].cut(n as usize, port);
         }
+    }
+
+    /// The sender of a direction has another rate from the end of the last epoch on: a lower one than the rate with which
+    /// the world began, or that one again. A frame on the wire is not affected.
+    pub fn set_rate(&mut self, (node, port): (NodeId, PortId), rate: Rate) {
+        let (shard, n) = self.location[node as usize];
+        self.shards[shard as usize].set_rate(n as usize, port, rate.ps_per_byte_q16());
     }
 
     /// Runs until no event is left, `until` is reached, or `observe` or `interrupt` stops the run.

@@ -140,6 +140,11 @@ impl<A: App> Shard<A> {
         }
     }
 
+    /// A wire has another rate from the next frame on.
+    pub fn set_rate(&mut self, n: usize, port: PortId, ps_per_byte_q16: u64) {
+        self.wires[self.base[n] as usize + port as usize].set_rate(ps_per_byte_q16);
+    }
+
     /// Drops the frames in flight to a switch's port.
     pub fn cut(&mut self, n: usize, port: PortId) {
         let Node::Switch(switch) = &mut self.nodes[n] else { return };

@@ -32,6 +32,9 @@ pub const ERRORS: u8 = 4;
 /// Frames are captured.
 pub const CAPTURE: u8 = 8;
 
+/// The wire is slower than usual; at its usual rate the receiver acts on the first bit.
+pub const WAS_FIRST_BIT: u8 = 16;
+
 /// The parameters of a link's end.
 pub struct WireSpec {
     pub ps_per_byte_q16: u64,
@@ -63,6 +66,19 @@ impl Wire {
             flags,
             shard: s.shard,
         }
+    }
+
+    /// Another rate: a lower one than its own, or its own again.
+    pub fn set_rate(&mut self, ps_per_byte_q16: u64) {
+        if ps_per_byte_q16 > self.ps_per_byte_q16 {
+            // The receiver would send the frame on faster than it comes.
+            if self.flags & FIRST_BIT != 0 {
+                self.flags = self.flags & !FIRST_BIT | WAS_FIRST_BIT;
+            }
+        } else if self.flags & WAS_FIRST_BIT != 0 {
+            self.flags = self.flags & !WAS_FIRST_BIT | FIRST_BIT;
+        }
+        self.ps_per_byte_q16 = ps_per_byte_q16;
     }
 
     /// Shard, index and port of the peer.

@@ -8,7 +8,8 @@ use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
 use sluicenet_proto::frame::{HostId, PrioritySet};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_scenario::{FramingKind, Result, Scenario, WhenFull};
+use sluicenet_scenario::setting::Choice;
+use sluicenet_scenario::{FramingKind, Limiters, Result, Scenario, WhenFull};
 use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
 use sluicenet_wire::vlan;
 
@@ -42,6 +43,21 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
         let message = format!("the link at {} has no delay: give it at least 1 ns", plan.name(l.from.0));
         return Err(scenario.locations.error("topology.link_delay", message));
     }
+    if scenario.topology.routing.is_by_source() {
+        let message = "on a testbed servers do not choose paths";
+        return Err(scenario.locations.error("topology.routing", message).hint("\"switch-ar\" and the others work"));
+    }
+    if let Some(qcn) = scenario.qcn.as_ref().filter(|qcn| qcn.limiters != Limiters::Off) {
+        let message = format!("limiters = \"{}\": the servers of a testbed have no rate limiters", qcn.limiters.word());
+        let hint = "with \"off\" the switches send notifications, which a capture shows";
+        return Err(scenario.locations.error("qcn.limiters", message).expected("\"off\"").hint(hint));
+    }
+    if !scenario.slowdowns.is_empty() {
+        return Err(scenario
+            .locations
+            .error("slowdown", "on a testbed links have one rate")
+            .hint("remove [[slowdown]]"));
+    }
     let longest_frame = scenario.framing.mtu.as_bytes() as u32 + (HEADER_LEN + FCS_LEN + vlan::TAG_LEN) as u32;
     let edge = |host: HostId| {
         let (out, into) = network.link(host, 0);
@@ -74,10 +90,9 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
         EdgeSpec { config, address: own_address(host) }
     };
     let switch = |i: usize| {
-        let s = &plan.switches()[i];
         let mut ports = network.ports(i);
         ports.iter_mut().for_each(|p| p.marks = with_tags(p.marks));
-        SwitchSpec { config: network.switch_config(i), router: s.router.clone(), ports }
+        SwitchSpec { config: network.switch_config(i), route: network.route(i), ports }
     };
     Ok(FabricSpec {
         edges: (0..plan.hosts()).map(edge).collect(),

@@ -27,6 +27,12 @@ impl MacAddress {
         MacAddress([0x02, 0x00, a, b, c, d])
     }
 
+    /// A locally administered unicast address of the switch with this number; no station has it.
+    pub const fn switch(number: u32) -> MacAddress {
+        let [a, b, c, d] = number.to_be_bytes();
+        MacAddress([0x06, 0x00, a, b, c, d])
+    }
+
     /// Whether the address names a group of stations (the I/G bit).
     pub const fn is_group(self) -> bool {
         self.0[0] & 0x01 != 0

@@ -3,8 +3,8 @@
 //! A congestion notification message (CNM) tells the sender of a frame about the queue that the frame entered. A congestion
 //! notification tag (CN-TAG) names the flow that a frame belongs to; a CNM about the frame returns the tag.
 
-use crate::Error;
-use crate::ethernet::{EtherType, MacAddress};
+use crate::ethernet::{self, EtherType, MacAddress};
+use crate::{Error, vlan};
 
 /// Bytes of a CNM behind its EtherType, without the encapsulated data.
 pub const FIELDS_LEN: usize = 24;
@@ -62,6 +62,18 @@ impl<'a> Repr<'a> {
         Ok(repr)
     }
 
+    /// The message of congestion point `cpid` about a frame of `priority` to `destination`, without data. The queue is
+    /// described by feedback, offset and growth, the latter two in bytes.
+    pub fn of(
+        cpid: u64,
+        (feedback, offset, delta): (u8, i64, i64),
+        priority: u8,
+        destination: MacAddress,
+    ) -> Repr<'static> {
+        let (cpid, offset, delta) = (cpid.to_be_bytes(), queue_units(offset), queue_units(delta));
+        Repr { feedback, cpid, offset, delta, priority, destination, data: &[] }
+    }
+
     /// Bytes of the message behind the EtherType.
     pub fn emitted_len(&self) -> usize {
         FIELDS_LEN + self.data.len()
@@ -79,6 +91,54 @@ impl<'a> Repr<'a> {
         bytes[16..22].copy_from_slice(&self.destination.0);
         bytes[22..24].copy_from_slice(&(self.data.len() as u16).to_be_bytes());
         bytes[FIELDS_LEN..self.emitted_len()].copy_from_slice(self.data);
+    }
+}
+
+/// A CNM in its frame, with a priority tag and without the check sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// The source of the sampled frame.
+    pub destination: MacAddress,
+    /// The switch of the congestion point.
+    pub source: MacAddress,
+    /// Priority of this frame.
+    pub priority: u8,
+    /// The message.
+    pub message: Repr<'a>,
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame with any tag or none.
+    ///
+    /// [`Error::Unsupported`] if the frame is no CNM.
+    pub fn parse(bytes: &'a [u8]) -> Result<Frame<'a>, Error> {
+        let (header, mut rest) = ethernet::Repr::parse(bytes)?;
+        let (mut priority, mut ethertype) = (0, header.ethertype);
+        if ethertype == EtherType::VLAN {
+            let (tag, inner) = vlan::Repr::parse(rest)?;
+            (priority, ethertype, rest) = (tag.priority, tag.ethertype, inner);
+        }
+        if ethertype != EtherType::CNM {
+            return Err(Error::Unsupported);
+        }
+        let message = Repr::parse(rest)?;
+        Ok(Frame { destination: header.destination, source: header.source, priority, message })
+    }
+
+    /// Bytes of the frame: at least those of the shortest frame.
+    pub fn emitted_len(&self) -> usize {
+        (ethernet::HEADER_LEN + vlan::TAG_LEN + self.message.emitted_len()).max(ethernet::MIN_LEN)
+    }
+
+    /// Writes the frame into the first [`Frame::emitted_len`] bytes; panics if there are fewer, or if a field does not fit.
+    pub fn emit(&self, bytes: &mut [u8]) {
+        let bytes = &mut bytes[..self.emitted_len()];
+        bytes.fill(0);
+        let header = ethernet::Repr { destination: self.destination, source: self.source, ethertype: EtherType::VLAN };
+        header.emit(bytes);
+        let tag = vlan::Repr { priority: self.priority, drop_eligible: false, vid: 0, ethertype: EtherType::CNM };
+        tag.emit(&mut bytes[ethernet::HEADER_LEN..]);
+        self.message.emit(&mut bytes[ethernet::HEADER_LEN + vlan::TAG_LEN..]);
     }
 }
 
@@ -147,6 +207,25 @@ mod tests {
     fn bytes_of_a_notification() {
         assert_eq!(emitted(&of_vector()), VECTOR);
         assert_eq!(Repr::parse(&VECTOR), Ok(of_vector()));
+    }
+
+    #[test]
+    fn bytes_of_a_frame() {
+        let (destination, source) = (MacAddress::local(1), MacAddress::local(9));
+        let frame = Frame { destination, source, priority: 7, message: Repr { data: &[], ..of_vector() } };
+        let mut bytes = [0xff; 60];
+        frame.emit(&mut bytes);
+        assert_eq!(bytes[..18], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9, 0x81, 0, 0xE0, 0, 0x22, 0xE7]);
+        assert_eq!(bytes[18..40], VECTOR[..22]);
+        assert_eq!(bytes[40..], [0; 20], "no data, and padding to 60 bytes");
+        assert_eq!(Frame::parse(&bytes), Ok(frame));
+        let mut untagged = [0; 60];
+        untagged[..12].copy_from_slice(&bytes[..12]);
+        untagged[12..56].copy_from_slice(&bytes[16..]);
+        assert_eq!(Frame::parse(&untagged), Ok(Frame { priority: 0, ..frame }));
+        bytes[17] = 0xE9;
+        assert_eq!(Frame::parse(&bytes), Err(Error::Unsupported));
+        assert!((0..42).all(|len| Frame::parse(&untagged[..len.min(37)]).is_err()));
     }
 
     #[test]

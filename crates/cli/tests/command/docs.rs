@@ -67,8 +67,18 @@ fn defaults(set: &str) -> Value {
         "[scenario]\nparameters = \"{set}\"\n[topology]\nkind = \"single-switch\"\nhosts = 2\n[[workload]]\nkind = \"flow\"\n\
          src = 0\ndst = 1\nbytes = \"1 KB\"\n"
     );
-    let loaded = Scenario::parse(&text, set).unwrap();
-    serde_json::from_str(&loaded.scenario.canonical_json().unwrap()).unwrap()
+    let json = |text: &str| -> Value {
+        let loaded = Scenario::parse(text, set).unwrap();
+        serde_json::from_str(&loaded.scenario.canonical_json().unwrap()).unwrap()
+    };
+    let mut all = json(&text);
+    // Sections that are absent where they are off.
+    for section in ["red", "qcn"] {
+        let mut on = json(&format!("{text}[{section}]\nenabled = true\n"));
+        on[section]["enabled"] = false.into();
+        all[section] = on[section].take();
+    }
+    all
 }
 
 /// Kind of a key's value, from its schema.
@@ -244,7 +254,7 @@ fn scenarios_have_the_keys_and_defaults_of_the_page() {
     {
         is_told(match name.as_str() {
             "scenario" => format!("keys {name}"),
-            "table" | "failure" => format!("tables {name}"),
+            "table" | "failure" | "slowdown" | "wred" => format!("tables {name}"),
             _ => format!("section {name}"),
         });
     }

@@ -60,7 +60,7 @@ impl Fabric {
         let edges = spec.edges.len() as u32;
         let edge = |e: &super::EdgeSpec| Node::Edge(Box::new(Edge::new(&e.config, e.address)));
         let switch = |s: &super::SwitchSpec| {
-            Node::Switch(Box::new(Switch::new(&s.config, s.router.clone(), &s.ports, spec.record_pauses)))
+            Node::Switch(Box::new(Switch::new(&s.config, s.route.clone(), &s.ports, spec.record_pauses)))
         };
         let nodes: Vec<Node> = spec.edges.iter().map(edge).chain(spec.switches.iter().map(switch)).collect();
         let fabric = Fabric {
@@ -223,6 +223,7 @@ impl Fabric {
     pub fn ledger(&self) -> Ledger {
         let mut ledger = Ledger {
             received: self.received,
+            emitted: (0..).map_while(|n| self.switch(n)).map(Switch::emitted).sum(),
             delivered: (0..self.edges).map(|e| self.counters(e).delivered.0).sum(),
             dropped: self.drops().total_frames(),
             queued: 0,
@@ -393,6 +394,13 @@ impl Fabric {
             if (draw as f64) < damaged * (1u64 << 53) as f64 {
                 frame.corrupt();
             }
+        }
+        if frame.is_changed() {
+            let slot = at.index() as usize;
+            if self.bytes.len() <= slot {
+                self.bytes.resize_with(slot + 1, Vec::new);
+            }
+            frame.write_changes(&mut self.bytes[slot]);
         }
         let bytes: &[u8] = if is_pause { &[] } else { &self.bytes[at.index() as usize] };
         outside.departs(&Departure { at: Instant(now), node, port, frame, bytes });

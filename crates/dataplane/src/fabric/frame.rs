@@ -2,11 +2,13 @@
 //! Its bytes are stored beside the pool by the number of its handle, so that releasing the handle frees them too.
 
 use sluicenet_node::packet::MIN_ETHERNET_FRAME;
+use sluicenet_proto::cee::qcn::Message;
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::rng::{hash_words, mix64};
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
-use sluicenet_wire::{ipv4, pfc, vlan};
+use sluicenet_wire::ipv4::Ecn;
+use sluicenet_wire::{ipv4, pfc, qcn, vlan};
 use std::collections::BTreeMap;
 
 /// The header fields of a frame.
@@ -20,12 +22,37 @@ pub struct Descriptor {
     pub(super) flow: u64,
     pub(super) serial: u64,
     pub(super) pause: Option<Pause>,
+    /// Its stations: source and destination.
+    pub(super) stations: [MacAddress; 2],
+    /// Where its IPv4 header begins, and the ECN field there; not capable without such a header.
+    pub(super) ip_at: u8,
+    pub(super) ecn: Ecn,
+    /// Whether a switch has marked it: its bytes have to follow.
+    pub(super) is_marked: bool,
+    /// The content of a congestion notification that a switch sent: its bytes have to be made.
+    pub(super) notification: Option<Message>,
 }
 
 impl Descriptor {
     /// Marks the frame as damaged by a bit error.
     pub(super) fn corrupt(&mut self) {
         self.corrupt = true;
+    }
+
+    /// Whether the bytes of the frame differ from what the descriptor says.
+    pub(super) fn is_changed(&self) -> bool {
+        self.is_marked || self.notification.is_some()
+    }
+
+    /// Writes what switches have changed into the bytes of the frame.
+    #[cold]
+    pub(super) fn write_changes(&mut self, bytes: &mut Vec<u8>) {
+        if let Some(message) = self.notification {
+            *bytes = notification_bytes(&message, self.priority, self.stations);
+        }
+        if core::mem::take(&mut self.is_marked) {
+            ipv4::set_ecn(&mut bytes[usize::from(self.ip_at)..], Ecn::Ce);
+        }
     }
 }
 
@@ -67,12 +94,52 @@ impl Frame for Descriptor {
             flow: 0,
             serial: 0,
             pause: Some(pause),
+            stations: [MacAddress([0; 6]); 2],
+            ip_at: 0,
+            ecn: Ecn::NotEct,
+            is_marked: false,
+            notification: None,
         }
     }
-    /// A descriptor has no ECN field: markers of the fabric can only drop.
     fn mark(&mut self) -> bool {
-        false
+        if self.ecn == Ecn::NotEct {
+            return false;
+        }
+        self.is_marked |= self.ecn != Ecn::Ce;
+        self.ecn = Ecn::Ce;
+        true
     }
+    fn notification(&self, message: &Message, priority: Priority) -> Descriptor {
+        let [source, destination] = self.stations;
+        Descriptor {
+            len: u32::from(MIN_ETHERNET_FRAME),
+            priority,
+            source: self.destination,
+            destination: self.source,
+            flow: self.flow,
+            serial: self.serial,
+            stations: [destination, source],
+            notification: Some(*message),
+            pause: None,
+            ..Descriptor::from_pause(Pause::default())
+        }
+    }
+    fn as_notification(&self) -> Option<Message> {
+        self.notification
+    }
+}
+
+/// Bytes of a congestion notification to `to` about a frame to `from`, without the check sequence.
+fn notification_bytes(message: &Message, priority: Priority, [from, to]: [MacAddress; 2]) -> Vec<u8> {
+    let frame = qcn::Frame {
+        destination: to,
+        source: MacAddress::switch((message.cpid >> 32) as u32),
+        priority,
+        message: qcn::Repr::of(message.cpid, message.notification.into_parts(), message.priority, from),
+    };
+    let mut bytes = vec![0; frame.emitted_len()];
+    frame.emit(&mut bytes);
+    bytes
 }
 
 /// The edge of each station.
@@ -129,9 +196,23 @@ pub(super) fn classify(
     // The fabric does not flood: servers know each other's addresses. A switch never sends a frame back to its source.
     let destination = stations.host_of(header.destination).filter(|&d| d != host).ok_or(DropReason::NoRoute)?;
     let flow = flow_hash(&header, ethertype, rest);
-    let len = len as u32;
-    let pause = None;
-    Ok(Incoming::Data(Descriptor { len, priority, corrupt: false, source: host, destination, flow, serial, pause }))
+    let ecn = match ipv4::Repr::parse(rest) {
+        Ok((ip, _)) if ethertype == EtherType::IPV4 => ip.ecn,
+        _ => Ecn::NotEct,
+    };
+    Ok(Incoming::Data(Descriptor {
+        len: len as u32,
+        priority,
+        source: host,
+        destination,
+        flow,
+        serial,
+        pause: None,
+        stations: [header.source, header.destination],
+        ip_at: (bytes.len() - rest.len()) as u8,
+        ecn,
+        ..Descriptor::from_pause(Pause::default())
+    }))
 }
 
 /// Whether an address ends at its link (802.1Q, 8.6.3).
@@ -168,6 +249,7 @@ pub(super) fn pause_bytes(pause: &Pause, source: MacAddress) -> [u8; pfc::LEN] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluicenet_proto::cee::qcn::Notification;
 
     fn frame(source: MacAddress, destination: MacAddress, priority: Option<u8>, sport: u16) -> Vec<u8> {
         let mut bytes = vec![0; 80];
@@ -219,6 +301,37 @@ mod tests {
         assert_eq!(read(&frame(a, b, Some(1), 9)[..16]), Err(DropReason::Malformed));
         assert_eq!(read(&vec![0; 1519]), Err(DropReason::Malformed));
         assert_eq!(read(&frame(a, MacAddress([1, 0x80, 0xC2, 0, 0, 0xE]), None, 9)), Err(DropReason::Reserved));
+    }
+
+    #[test]
+    fn marks_and_notifications_reach_the_bytes() {
+        let [a, b] = [1, 2].map(MacAddress::local);
+        let stations = Stations::new([(a, 0), (b, 1)]);
+        for priority in [None, Some(5)] {
+            let mut bytes = frame(a, b, priority, 9);
+            let at = bytes.len() - 80 + ethernet::HEADER_LEN + priority.map_or(0, |_| vlan::TAG_LEN);
+            ipv4::set_ecn(&mut bytes[at..], Ecn::Ect0);
+            let Ok(Incoming::Data(mut data)) = classify(&bytes, 0, 7, 1522, &stations) else { panic!("no data") };
+            assert!(!data.is_changed() && data.mark() && data.is_changed());
+            data.write_changes(&mut bytes);
+            // Reading it checks the sum of the header.
+            assert_eq!(ipv4::Repr::parse(&bytes[at..]).unwrap().0.ecn, Ecn::Ce);
+            assert!(!data.is_changed() && data.mark() && !data.is_changed(), "marked already");
+
+            let notification = Notification { feedback: 42, offset: 12_800, delta: -640 };
+            let message = Message { cpid: 9 << 32 | 3 << 3 | 5, notification, priority: data.priority() };
+            let mut made = data.notification(&message, 7);
+            assert_eq!((made.source(), made.destination(), made.priority(), made.len()), (1, 0, 7, 64));
+            let mut bytes = vec![0xff; 9];
+            made.write_changes(&mut bytes);
+            let read = qcn::Frame::parse(&bytes).unwrap();
+            assert_eq!((read.destination, read.source, read.priority), (a, MacAddress::switch(9), 7));
+            let repr = qcn::Repr::of(message.cpid, (42, 12_800, -640), data.priority(), b);
+            assert_eq!((bytes.len(), read.message), (60, repr));
+        }
+        let plain = frame(a, b, None, 9);
+        let Ok(Incoming::Data(mut data)) = classify(&plain, 0, 7, 1522, &stations) else { panic!("no data") };
+        assert!(!data.mark() && !data.is_changed(), "its transport does not support ECN");
     }
 
     #[test]

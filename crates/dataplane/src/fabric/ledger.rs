@@ -8,6 +8,8 @@ use sluicenet_proto::time::{Duration, Instant};
 pub struct Ledger {
     /// Entered at edges.
     pub received: u64,
+    /// Made by the markers of switches.
+    pub emitted: u64,
     /// Left at edges.
     pub delivered: u64,
     /// Dropped, at edges and in switches.
@@ -19,9 +21,9 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Whether every frame that entered has left, was dropped by name, or is inside.
+    /// Whether every frame that entered or was made inside has left, was dropped by name, or is inside.
     pub fn balance(&self) -> bool {
-        self.received == self.delivered + self.dropped + self.queued + self.on_links
+        self.received + self.emitted == self.delivered + self.dropped + self.queued + self.on_links
     }
 }
 

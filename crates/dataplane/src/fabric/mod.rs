@@ -29,8 +29,7 @@ pub use runner::{Report, Runner};
 
 use sluicenet_node::device::PortId;
 use sluicenet_node::link::{Direction, NodeId};
-use sluicenet_node::switch::{PortConfig, SwitchConfig};
-use sluicenet_proto::routing::Router;
+use sluicenet_node::switch::{AnyRoute, PortConfig, SwitchConfig};
 use sluicenet_wire::ethernet::MacAddress;
 
 /// An edge, with one link.
@@ -48,7 +47,7 @@ pub struct SwitchSpec {
     /// The configuration of all its ports.
     pub config: SwitchConfig,
     /// Where it sends frames.
-    pub router: Router,
+    pub route: AnyRoute,
     /// Its ports.
     pub ports: Vec<PortConfig>,
 }

@@ -1,15 +1,15 @@
 //! Frames through small fabrics: in virtual time, and in real.
 
 use super::*;
-use sluicenet_node::switch::{BufferPolicy, Marking};
+use sluicenet_node::switch::BufferPolicy;
 use sluicenet_proto::cee::headroom::Headroom;
 use sluicenet_proto::cee::pfc::{Watermarks, quanta_time};
 use sluicenet_proto::frame::{Frame, PRIORITIES, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::rng::Rng;
-use sluicenet_proto::routing::Policy;
 use sluicenet_proto::routing::tree::TreeRouter;
 use sluicenet_proto::routing::xgft::{SwitchName, Xgft};
+use sluicenet_proto::routing::{Policy, Router};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
 use sluicenet_wire::ethernet::{self, EtherType};
@@ -64,12 +64,14 @@ fn tree(m: &[u32], w: &[u32], rate: Rate, xoff: u32, response: Duration, lossles
         config: SwitchConfig {
             buffer: 20_000,
             policy: BufferPolicy::Output,
+            shared: None,
             lossless,
             quanta: 65_535,
             cut_through: false,
-            marking: Marking::None,
+            markers: Vec::new(),
+            ets: None,
         },
-        router: Router::Tree(TreeRouter::new(&tree, *s, Policy::Hash, 1, &[])),
+        route: Router::Tree(TreeRouter::new(&tree, *s, Policy::Hash, 1, &[])).into(),
         ports: vec![
             PortConfig { marks: marks(headroom(LATENCY, rate)), quantum, repetition: None };
             (tree.children(s.level) + tree.parents(s.level)) as usize

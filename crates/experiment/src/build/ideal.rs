@@ -104,7 +104,8 @@ impl Ideal {
         let roots = plan.tree().map_or(0, |t| t.switches_at(t.levels()));
         Ideal {
             roots_alike: plan.external() == 0 || plan.external() >= roots,
-            over_all_roots: matches!(scenario.topology.routing, Routing::Hash | Routing::Random)
+            over_all_roots: matches!(scenario.topology.routing, Routing::Hash)
+                || scenario.topology.routing.divides_flows()
                 || scenario.topology.routing.has_control(),
             plan,
             links: links.to_vec(),

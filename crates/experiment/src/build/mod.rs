@@ -1,5 +1,6 @@
 //! From a scenario to a world: boxes, links and the applications on them.
 
+mod congestion;
 mod ideal;
 mod links;
 pub mod server;
@@ -14,7 +15,7 @@ use server::server_configs;
 use sluicenet_node::link::Direction;
 use sluicenet_node::packet::Framing;
 use sluicenet_node::server::AnyServer;
-use sluicenet_node::switch::{self, PortConfig, Switch, SwitchConfig};
+use sluicenet_node::switch::{self, ActiveQueue, AnyRoute, Marker, PortConfig, Switch, SwitchConfig};
 use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
 use sluicenet_proto::cee::pfc::{QUANTUM_BITS, Repetition, Watermarks, quanta_time};
 use sluicenet_proto::frame::PrioritySet;
@@ -185,7 +186,10 @@ impl<'a> Network<'a> {
         let links = plan.directions(scenario);
         check_headroom(scenario, &plan, &links)?;
         check_quanta(scenario)?;
-        Ok(Network { scenario, plan, links, warnings })
+        congestion::check_limiters(scenario, &plan)?;
+        let network = Network { scenario, plan, links, warnings };
+        congestion::check_buffers(&network)?;
+        Ok(network)
     }
 
     /// The direction that leaves a port, and the direction that comes back to the port.
@@ -204,13 +208,25 @@ impl<'a> Network<'a> {
                 BufferPolicy::Input => switch::BufferPolicy::Input,
                 BufferPolicy::Pooled => switch::BufferPolicy::Pooled,
             },
+            shared: s.buffer.is_on().then(|| congestion::shared_buffer(self, i)),
             lossless: lossless(s),
             quanta: s.pfc.quanta,
             cut_through: s.switch.forwarding == Forwarding::CutThrough,
-            marking: switch::Marking::first([
+            markers: [
                 // A line for each marker.
-            ]),
+                ActiveQueue::new(congestion::rules(self, i), s.seed, i).map(Marker::from),
+                congestion::points(s, i).map(Marker::from),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
+            ets: s.ets.config.clone().map(Arc::new),
         }
+    }
+
+    /// The choice of outputs in the `i`th switch.
+    pub fn route(&self, i: usize) -> AnyRoute {
+        congestion::route(self.scenario, &self.plan, i)
     }
 
     /// The ports of the `i`th switch.
@@ -267,9 +283,9 @@ pub fn build(scenario: &Scenario) -> Result<Built> {
         server.start(crate::workload::START);
         nodes.push(Node::Server(server));
     }
-    for (i, s) in plan.switches().iter().enumerate() {
+    for i in 0..plan.switches().len() {
         let config = network.switch_config(i);
-        let switch = Switch::new(&config, s.router.clone(), &network.ports(i), scenario.record.pauses);
+        let switch = Switch::new(&config, network.route(i), &network.ports(i), scenario.record.pauses);
         nodes.push(Node::Switch(Box::new(switch)));
     }
     let Network { links, mut warnings, .. } = network;

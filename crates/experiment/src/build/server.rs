@@ -1,6 +1,6 @@
 //! Servers and external hosts as the scenario wants them.
 
-use super::{Plan, framing, lossless, quantum, repetition, watermarks};
+use super::{Plan, congestion, framing, lossless, quantum, repetition, watermarks};
 use sluicenet_node::adapter::{self, AdapterConfig};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::link::Direction;
@@ -11,7 +11,7 @@ use sluicenet_node::server::{
 use sluicenet_proto::cee::pfc::Watermarks;
 use sluicenet_proto::frame::{HostId, Priority, PrioritySet};
 use sluicenet_proto::overlay::policy;
-use sluicenet_scenario::{Party, Queueing, Routing, Scenario, Weight, WhenFull, ZCredit};
+use sluicenet_scenario::{Party, Queueing, Scenario, Weight, WhenFull, ZCredit};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -65,7 +65,13 @@ pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Directio
             known
                 .entry(key)
                 .or_insert_with(|| {
-                    Arc::new(server_config(scenario, &of_host, (inside, external_from), (slow, &weights), &access))
+                    Arc::new(server_config(
+                        (scenario, plan),
+                        &of_host,
+                        (inside, external_from),
+                        (slow, &weights),
+                        &access,
+                    ))
                 })
                 .clone()
         })
@@ -75,7 +81,7 @@ pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Directio
 
 /// Settings of a host with these links, each as the direction out and the direction in.
 fn server_config(
-    scenario: &Scenario,
+    (scenario, plan): (&Scenario, &Plan),
     links: &[(&Direction, &Direction)],
     (inside, outside): (bool, HostId),
     (slow, weights): (Vec<(u8, u64)>, &Arc<Weights>),
@@ -103,6 +109,10 @@ fn server_config(
         repetition: links.iter().map(|(out, into)| repetition(scenario, into, out)).collect(),
         marks: marks.expect("a host has a link"),
         resequencing: a.resequencing,
+        rate: links.iter().map(|(out, _)| out.rate).collect(),
+        ets: scenario.ets.config.clone().map(Arc::new),
+        notifications: scenario.qcn.is_some(),
+        source: scenario.qcn.as_ref().and_then(|qcn| congestion::source(scenario, plan, qcn)),
     };
     let virtual_network = (inside && scenario.server.virtual_network).then(|| VirtualConfig {
         slots: scenario.vswitch.slots,
@@ -169,7 +179,7 @@ fn credits(scenario: &Scenario, weights: &Arc<Weights>) -> Arc<dyn StageConfig> 
 
 fn zbridge(scenario: &Scenario) -> Arc<dyn StageConfig> {
     // All frames between two servers take one path, unless each frame is given its own.
-    Arc::new(scenario.zbridge.channel(scenario.topology.routing != Routing::Random))
+    Arc::new(scenario.zbridge.channel(!scenario.topology.routing.divides_flows()))
 }
 
 fn tunnel(scenario: &Scenario) -> Arc<dyn StageConfig> {

@@ -93,6 +93,8 @@ fn policy(routing: Routing) -> Policy {
         // A switch without state of its own for a flow sends the flow by the tables (Al-Fares 2012, 3.1.6).
         Routing::FlowClassifier | Routing::FlowScheduler => Policy::TwoLevel,
         Routing::GlobalFirstFit | Routing::SimulatedAnnealing => Policy::Hash,
+        // The path without congestion.
+        Routing::SwitchAr | Routing::R2c2 | Routing::R3c2 => Policy::DModK,
         // There is one way.
         Routing::NonBlocking | Routing::Hierarchical => Policy::DModK,
         _ => Policy::named(routing.name()).expect("a routing without a control loop is the policy of its name"),
@@ -233,36 +235,38 @@ impl Plan {
         key: &str,
         selectors: &[PortSelector],
     ) -> Result<Vec<(NodeId, PortId)>> {
-        let ports_of = |node: NodeId| match node.checked_sub(self.hosts()) {
-            None => self.hosts.of(node).len() as u32,
-            Some(s) => self.switches[s as usize].ports.len() as u32,
-        };
         let mut ports = Vec::new();
         if selectors.is_empty() {
             for node in 0..self.nodes() as NodeId {
-                ports.extend((0..ports_of(node)).map(|p| (node, p as PortId)));
+                ports.extend((0..self.ports(node)).map(|p| (node, p as PortId)));
             }
         }
-        for s in selectors {
-            match *s {
-                PortSelector::Host(h) => ports.extend((0..ports_of(h)).map(|p| (h, p as PortId))),
-                PortSelector::Switch(s) => {
-                    let node = self.hosts() + s;
-                    ports.extend((0..ports_of(node)).map(|p| (node, p as PortId)));
-                }
-                PortSelector::SwitchPort(s, p) => {
-                    let node = self.hosts() + s;
-                    if p >= ports_of(node) {
-                        let message = format!("switch {s} has ports 0 to {}, not {p}", ports_of(node) - 1);
-                        return Err(scenario.locations.error(&format!("record.{key}"), message));
-                    }
-                    ports.push((node, p as PortId));
-                }
-            }
+        for &selector in selectors {
+            ports.extend(self.ports_of(scenario, &format!("record.{key}"), selector)?);
         }
         ports.sort_unstable();
         ports.dedup();
         Ok(ports)
+    }
+
+    /// The ports that a name selects; `key` is where it is written.
+    ///
+    /// # Errors
+    /// A port that its switch does not have.
+    pub fn ports_of(&self, scenario: &Scenario, key: &str, selector: PortSelector) -> Result<Vec<(NodeId, PortId)>> {
+        let all = |node: NodeId| (0..self.ports(node) as PortId).map(move |port| (node, port)).collect();
+        match selector {
+            PortSelector::Host(host) => Ok(all(host)),
+            PortSelector::Switch(s) => Ok(all(self.hosts() + s)),
+            PortSelector::SwitchPort(s, port) => {
+                let (node, ports) = (self.hosts() + s, self.ports(self.hosts() + s) as u32);
+                if port >= ports {
+                    let message = format!("switch {s} has ports 0 to {}, not {port}", ports - 1);
+                    return Err(scenario.locations.error(key, message));
+                }
+                Ok(vec![(node, port as PortId)])
+            }
+        }
     }
 
     /// The name of a box in records.

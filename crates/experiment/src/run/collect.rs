@@ -10,12 +10,14 @@ use sluicenet_node::guest::{FlowRecord, Transport};
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::{FlowKey, Kind, Packet};
 use sluicenet_node::server::{App, QueryRecord};
-use sluicenet_node::switch::{Cause, PauseEvent};
+use sluicenet_node::switch::{Cause, MarkCounts, PauseEvent};
 use sluicenet_proto::frame::{PRIORITIES, Priority};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::tcp::Tcp;
 use sluicenet_proto::time::{Duration, Instant};
-use sluicenet_records::{DropRow, PauseRow, PortRow, QueueRow, RecordError, RecordWriter, Status, TcpRow, Text};
+use sluicenet_records::{
+    DropRow, LimiterRow, MarkRow, PauseRow, PortRow, QueueRow, RecordError, RecordWriter, Status, TcpRow, Text,
+};
 use sluicenet_scenario::{Hosts, Record, Scenario};
 use sluicenet_sim::world::Node;
 use sluicenet_sim::{Engine, Epoch};
@@ -75,11 +77,32 @@ struct OpenPause {
     parent: Option<u64>,
 }
 
+/// The samples of epochs: when the next one is due.
+struct Sampling {
+    interval: Duration,
+    next: Instant,
+}
+
+impl Sampling {
+    fn new(interval: Duration) -> Sampling {
+        Sampling { interval, next: Instant::ZERO }
+    }
+
+    /// Whether a sample is due at the end of an epoch.
+    fn is_due(&mut self, now: Instant) -> bool {
+        if now < self.next {
+            return false;
+        }
+        // The next multiple of the interval: an epoch ends a little before a round time, and that is its sample.
+        self.next = Instant((now.as_ps() / self.interval.as_ps() + 1).saturating_mul(self.interval.as_ps()));
+        true
+    }
+}
+
 /// When which hosts' connections are sampled.
 struct TcpSampling {
-    interval: Duration,
+    sampling: Sampling,
     hosts: Vec<NodeId>,
-    next: Instant,
 }
 
 impl TcpSampling {
@@ -94,22 +117,37 @@ impl TcpSampling {
                 list
             }
         };
-        Some(TcpSampling { interval, hosts, next: Instant::ZERO })
+        Some(TcpSampling { sampling: Sampling::new(interval), hosts })
     }
 
     /// The sample that is due at the end of an epoch, if one is.
     fn take(&mut self, engine: &Engine<HostApps>, now: Instant) -> Vec<TcpRow> {
-        if now < self.next {
+        if !self.sampling.is_due(now) {
             return Vec::new();
         }
-        // The next multiple of the interval: an epoch ends a little before a round time, and that is its sample.
-        self.next = Instant((now.as_ps() / self.interval.as_ps() + 1).saturating_mul(self.interval.as_ps()));
         let ends = self.hosts.iter().filter_map(|&h| engine.node(h).as_server()).flat_map(|s| s.host().connections());
         let sent = ends.filter(|(_, tcp)| tcp.bytes_acked() > 0 || tcp.flight() > 0);
         let mut rows: Vec<TcpRow> = sent.map(|(flow, tcp)| tcp_row(now, flow, tcp)).collect();
         rows.sort_by_key(|r| (r.src_host, r.src_vm, r.dst_host, r.dst_vm, r.src_port, r.dst_port));
         rows
     }
+}
+
+/// The rate limiters of all adapters.
+fn limiters(engine: &Engine<HostApps>, now: Instant) -> Vec<LimiterRow> {
+    let mut rows = Vec::new();
+    for (host, server) in servers(engine) {
+        let adapter = server.host().adapter();
+        for port in 0..adapter.ports() as PortId {
+            adapter.limiters(port, |key, path, rate, target| {
+                let (queue, priority) = (key >> 3, (key & 7) as u8);
+                let (rate_bps, target_bps) = (rate.as_bps(), target.as_bps());
+                let time_ps = now.as_ps();
+                rows.push(LimiterRow { time_ps, host, port, queue, priority, path, rate_bps, target_bps });
+            });
+        }
+    }
+    rows
 }
 
 fn tcp_row(now: Instant, flow: FlowKey, tcp: &Tcp) -> TcpRow {
@@ -137,6 +175,10 @@ fn tcp_row(now: Instant, flow: FlowKey, tcp: &Tcp) -> TcpRow {
 pub struct Collected {
     pub seen: Seen,
     pub pauses: u64,
+    /// Frames that switches marked.
+    pub marked: u64,
+    /// Congestion notifications that switches sent.
+    pub notifications: u64,
 }
 
 /// Turns epochs into rows.
@@ -147,6 +189,7 @@ pub struct Collector {
     writer: Option<RecordWriter>,
     capture: Capture,
     tcp: Option<TcpSampling>,
+    limiters: Option<Sampling>,
     names: Vec<Text>,
     wire_overhead: u64,
     now: Instant,
@@ -169,6 +212,7 @@ impl Collector {
         Collector {
             record: s.record.clone(),
             tcp: TcpSampling::new(s, &plan),
+            limiters: s.record.limiters.map(Sampling::new),
             names: (0..plan.nodes() as NodeId).map(|n| Text::from(plan.name(n))).collect(),
             wire_overhead: s.framing.gap_bytes(),
             plan,
@@ -226,6 +270,9 @@ impl Collector {
             w.write(&samples)?;
             if let Some(tcp) = &mut self.tcp {
                 w.write(&tcp.take(engine, epoch.now))?;
+            }
+            if self.limiters.as_mut().is_some_and(|sampling| sampling.is_due(epoch.now)) {
+                w.write(&limiters(engine, epoch.now))?;
             }
             if self.epochs % FLUSH_EPOCHS == 0 {
                 w.flush()?;
@@ -308,14 +355,18 @@ impl Collector {
             w.write(&pauses)?;
         }
         // Every port counts its own, whether or not each pause is recorded.
-        let mut pauses = 0;
+        let (mut pauses, mut marked, mut notifications) = (0, 0, 0);
         let flying = flying(&engine);
         for n in 0..engine.nodes() as NodeId {
             let (ports, drops) = self.ports(&engine, now, n, &flying);
             pauses += ports.iter().map(|p| p.xoff_sent).sum::<u64>();
+            let marks = self.marks(&engine, n);
+            marked += marks.iter().map(|m| m.frames).sum::<u64>();
+            notifications += marks.iter().map(|m| m.notifications).sum::<u64>();
             if let Some(w) = writer.as_mut().filter(|_| self.record.ports) {
                 w.write(&ports)?;
                 w.write(&drops)?;
+                w.write(&marks)?;
             }
         }
         // Only rows are left: they need not share the memory with the world.
@@ -323,7 +374,19 @@ impl Collector {
         if let Some(w) = writer {
             w.finish(status)?;
         }
-        Ok(Collected { seen, pauses })
+        Ok(Collected { seen, pauses, marked, notifications })
+    }
+
+    /// The rows of the markers of box `n`.
+    fn marks(&self, engine: &Engine<HostApps>, n: NodeId) -> Vec<MarkRow> {
+        let Node::Switch(s) = engine.node(n) else { return Vec::new() };
+        let classes = (0..s.ports() as PortId).flat_map(|port| (0..PRIORITIES as Priority).map(move |p| (port, p)));
+        let row = |(port, priority)| {
+            let MarkCounts { frames, bytes, notifications } = s.mark_counts(port, priority);
+            let node = self.names[n as usize].clone();
+            (frames + notifications > 0).then_some(MarkRow { node, port, priority, frames, bytes, notifications })
+        };
+        classes.filter_map(row).collect()
     }
 
     /// The rows of the ports of box `n`, and of its drops.

@@ -4,7 +4,7 @@ use super::collect::{self, Collector};
 use super::figures::violated;
 use super::{
     Job, Options, Outcome, PS_PER_S, Progress, RunError, capture, control, cpu_seconds, failures, keep, line_mbps,
-    thread_cpu_seconds,
+    slowdowns, thread_cpu_seconds,
 };
 use crate::build::{self, Built};
 use crate::workload::{self, HostApps};
@@ -106,15 +106,17 @@ pub(super) fn execute(
     // The final records belong to the run as well.
     (outcome.cpu_s, outcome.wall_s) = (clock() - cpu, wall.elapsed().as_secs_f64());
     outcome.pauses = collected.pauses;
+    (outcome.marked, outcome.notifications) = (collected.marked, collected.notifications);
     outcome.take(collected.seen);
     keep(job, &outcome, options.out.as_deref(), options.threads)?;
     Ok(outcome)
 }
 
-/// Changes a fat-tree from outside while it runs: its control loop, and its failures.
+/// Changes a network from outside while it runs: slower links; in a fat-tree the control loop, and failures.
 struct Operator {
     control: Option<control::Control>,
     failures: Option<failures::Failures>,
+    slowdowns: Option<slowdowns::Slowdowns>,
     /// When the control loop runs next.
     next_round: Instant,
     hosts: u32,
@@ -134,7 +136,9 @@ impl Operator {
             control::install(s, control.as_ref(), &mut world);
         }
         let mut engine = Engine::new(world, threads).map_err(|e| RunError::Build(build::refused(s, &e)))?;
-        let mut operator = Operator { control, failures, next_round: Instant::ZERO, hosts };
+        let slowdowns = slowdowns::Slowdowns::of(s, plan).map_err(RunError::Build)?;
+        let mut operator = Operator { control, failures, slowdowns, next_round: Instant::ZERO, hosts };
+        operator.slow_down(Instant::ZERO, &mut engine);
         if let Some(control) = &operator.control {
             operator.next_round += control.period;
             engine.set_epoch(control.period.min(Duration::from_us(500)));
@@ -151,12 +155,20 @@ impl Operator {
 
     /// An epoch has ended.
     fn turn(&mut self, now: Instant, engine: &mut Engine<HostApps>) {
+        self.slow_down(now, engine);
         if self.failures.as_ref().is_some_and(|failures| now >= failures.next_event()) {
             self.fail(now, engine);
         }
         if let Some(control) = self.control.as_mut().filter(|_| now >= self.next_round) {
             control.turn(now, engine, self.hosts);
             self.next_round = now + control.period;
+        }
+    }
+
+    /// Applies the slowdowns up to `now`.
+    fn slow_down(&mut self, now: Instant, engine: &mut Engine<HostApps>) {
+        if let Some(slowdowns) = self.slowdowns.as_mut().filter(|slowdowns| now >= slowdowns.next_event()) {
+            slowdowns.turn(now).into_iter().for_each(|(sender, rate)| engine.set_rate(sender, rate));
         }
     }
 

@@ -58,6 +58,11 @@ impl From<ChannelCounters> for ZBridgeTotals {
     }
 }
 
+/// Whether a count that few networks have is left out.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// Microseconds of picoseconds, to a whole picosecond: smaller digits come from arithmetic and are no measurement.
 pub fn us(ps: f64) -> f64 {
     ps.round() / 1e6
@@ -150,6 +155,12 @@ pub struct Figures {
     pub lossless_violations: u64,
     /// PFC frames sent to stop a peer.
     pub pauses: u64,
+    /// Frames that switches marked with Congestion Experienced.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub marked: u64,
+    /// Congestion notifications that switches sent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub notifications: u64,
     /// Frames sent on links.
     pub packet_hops: u64,
     /// An incast's mean round.
@@ -224,6 +235,8 @@ impl Figures {
                 .collect(),
             lossless_violations: o.violations,
             pauses: o.pauses,
+            marked: o.marked,
+            notifications: o.notifications,
             packet_hops: o.hops,
         }
     }

@@ -9,6 +9,7 @@ mod failures;
 mod figures;
 mod flow_level;
 mod messages;
+mod slowdowns;
 mod streams;
 mod sweep;
 
@@ -112,6 +113,10 @@ pub struct Outcome {
     pub zbridge: Option<ZBridgeTotals>,
     /// XOFFs sent.
     pub pauses: u64,
+    /// Frames that switches marked.
+    pub marked: u64,
+    /// Congestion notifications that switches sent.
+    pub notifications: u64,
     /// Frames lost that were promised to arrive: an error.
     pub violations: u64,
     /// Frames among the violations that were lost for want of a credit.
@@ -169,6 +174,8 @@ impl Outcome {
             received_max: None,
             zbridge: None,
             pauses: 0,
+            marked: 0,
+            notifications: 0,
             violations: 0,
             uncredited: 0,
             deadlock: None,

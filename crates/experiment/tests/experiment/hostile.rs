@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Scenarios that give all keys between them, with those in [`bases`].
 const FULL: &str = include_str!("../../../scenario/tests/data/full.toml");
+const CONGESTION: &str = include_str!("../../../scenario/tests/data/congestion.toml");
 const CONTROL: &str = include_str!("../../../scenario/tests/data/control.toml");
 const FLOW_LEVEL: &str = include_str!("../../../scenario/tests/data/flow_level.toml");
 const HOTSPOT: &str = include_str!("../../../scenario/tests/data/hotspot.toml");
@@ -126,6 +127,11 @@ pub(super) fn bases() -> Vec<(String, Vec<String>)> {
         (TENANTS.into(), Vec::new()),
         (FLOW_LEVEL.into(), Vec::new()),
         (CONTROL.into(), Vec::new()),
+        (CONGESTION.into(), Vec::new()),
+        (
+            CONGESTION.replace("\"bytes\"", "\"frames\"").replace("sample_bytes = \"15 KB\"", "sample_frames = 10"),
+            Vec::new(),
+        ),
     ]
 }
 

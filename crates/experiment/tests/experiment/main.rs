@@ -1,6 +1,7 @@
 //! Whole worlds, from a scenario to its records.
 
 mod building;
+mod congestion;
 mod fat_tree_routing;
 mod fingerprints;
 mod flow_level;

@@ -38,6 +38,7 @@ impl<F: Frame> Mark<F> for FixedProbability {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluicenet_proto::cee::qcn::Message;
     use sluicenet_proto::frame::{HostId, Pause, Priority};
 
     /// Whether it is marked.
@@ -78,6 +79,12 @@ mod tests {
         fn mark(&mut self) -> bool {
             self.0 = true;
             true
+        }
+        fn notification(&self, _: &Message, _: Priority) -> Probe {
+            Probe(false)
+        }
+        fn as_notification(&self) -> Option<Message> {
+            None
         }
     }
 

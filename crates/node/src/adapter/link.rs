@@ -65,11 +65,23 @@ impl Link {
     /// Takes the link's next frame that may be sent. There must be one.
     #[inline(always)]
     pub fn pop<F: Frame>(&mut self, pool: &mut Pool<F>) -> Option<Handle> {
+        self.pop_of(self.next_turn(), pool)
+    }
+
+    /// The queue whose turn it is among those that may send. There must be one.
+    #[inline(always)]
+    pub fn next_turn(&self) -> usize {
         // A queue of a paused priority lets the next one go first and keeps its turn in the round.
         let mut turn = 0;
         while self.paused.contains((self.active[turn].key & 7) as u8) {
             turn += 1;
         }
+        turn
+    }
+
+    /// Takes the first frame of a queue with frames.
+    #[inline(always)]
+    pub fn pop_of<F: Frame>(&mut self, turn: usize, pool: &mut Pool<F>) -> Option<Handle> {
         let last = self.active.len() - 1;
         let voq = &mut self.active[turn];
         let (at, _) = pool.pop(&mut voq.list)?;
@@ -92,14 +104,29 @@ impl Link {
         Some(at)
     }
 
+    /// Takes a queue from those that take turns. Returns its frames.
+    pub fn deactivate(&mut self, turn: usize) -> Fifo {
+        let Voq { key, list } = self.active.remove(turn);
+        let p = (key & 7) as u8;
+        self.ready[p as usize] -= 1;
+        if self.ready[p as usize] == 0 {
+            self.ready_set.remove(p);
+        }
+        list
+    }
+
+    /// Puts a queue with frames among those that take turns.
+    pub fn activate(&mut self, key: u32, list: Fifo) {
+        let p = (key & 7) as u8;
+        self.ready[p as usize] += 1;
+        self.ready_set.insert(p);
+        self.active.push(Voq { key, list });
+    }
+
     pub fn poll_control<F: Frame>(&mut self, now: Instant, config: &AdapterConfig, port: PortId) -> Option<F> {
         let lasts = config.quantum[port as usize].saturating_mul(config.quanta as u64);
         let pause = self.signal.poll(now, config.quanta, lasts)?;
         self.control_out += 1;
         Some(F::from_pause(pause))
-    }
-
-    pub fn has_deadline(&self) -> bool {
-        !self.paused.is_empty() || self.signal.poll_timeout().is_some()
     }
 }

@@ -9,7 +9,9 @@
 
 mod extended;
 mod link;
+mod reactive;
 mod resequencer;
+mod source;
 #[cfg(test)]
 mod tests;
 
@@ -19,16 +21,20 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use sluicenet_proto::cee::ets::EtsConfig;
 use sluicenet_proto::cee::pfc::{Gate, Repetition, Rise, Signal, Watermarks};
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::Full;
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::units::Rate;
 
 use extended::Several;
 pub use extended::{Any, Basic, Extended, Kind};
 use link::Link;
+pub use reactive::Reactive;
 use resequencer::{Early, MAX_EARLY};
+pub use source::{Path, RateLimiters, SourceConfig, SourceControl};
 
 /// Queueing of frames for the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,25 +66,38 @@ pub struct AdapterConfig {
     pub marks: Watermarks,
     /// Longest wait of a frame for an earlier one. Without this setting there is no resequencing.
     pub resequencing: Option<Duration>,
+    /// Rate of each link.
+    pub rate: Vec<Rate>,
+    /// Enhanced transmission selection among priorities; the queues take turns without it.
+    pub ets: Option<Arc<EtsConfig>>,
+    /// Whether there are congestion notifications, which end in the adapter.
+    pub notifications: bool,
+    /// Control of the queues about which notifications come; without it notifications have no effect.
+    pub source: Option<Arc<dyn SourceConfig>>,
 }
 
 impl AdapterConfig {
     /// Whether an adapter with these settings needs no [`Extended`] parts.
     pub fn is_basic(&self) -> bool {
-        self.quantum.len() == 1 && self.apart.is_empty() && self.resequencing.is_none()
+        let is_managed = self.ets.is_some() || self.notifications;
+        self.quantum.len() == 1 && self.apart.is_empty() && self.resequencing.is_none() && !is_managed
     }
 }
 
-/// Serial numbers of frames between two adapters, kept only where paths can reorder.
-pub trait Serial: Frame {
-    /// The number.
+/// A frame between two adapters.
+pub trait AdapterFrame: Frame {
+    /// Its serial number, which counts only where paths can reorder.
     fn serial(&self) -> u16;
     /// Sets the number.
     fn set_serial(&mut self, serial: u16);
+    /// Sets the path. A frame without room for it keeps the default path.
+    fn set_path(&mut self, path: Path);
+    /// A number of its flow, in 29 bits; for a notification that of the sampled frame.
+    fn flow_number(&self) -> u32;
 }
 
 /// An adapter. The fields that every frame touches stand in front.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[repr(C)]
 pub struct Adapter {
     config: Arc<AdapterConfig>,
@@ -92,8 +111,8 @@ pub struct Adapter {
     queue_mask: HostId,
     /// Received frames that the host has no room for.
     stalled: VecDeque<Handle>,
-    /// Whether a link is paused or pauses its other end, or a frame has come early. Otherwise there is no deadline.
-    timed: bool,
+    /// No deadline of a link, of a frame that came early or of a held queue is before this time.
+    deadline: Instant,
     /// Frames in the transmit queues.
     frames: u32,
     /// The link, where there is only one. Where there are several it stays empty, so that the others are examined only
@@ -113,8 +132,8 @@ fn key(host: HostId, priority: Priority) -> u32 {
 }
 
 impl Adapter {
-    /// An empty adapter with as many links as its settings have quanta; `router` chooses among several.
-    pub fn new(config: Arc<AdapterConfig>, router: Option<Router>) -> Adapter {
+    /// An empty adapter of a host with as many links as its settings have quanta; `router` chooses among several.
+    pub fn new(host: HostId, config: Arc<AdapterConfig>, router: Option<Router>) -> Adapter {
         let links = config.quantum.len();
         assert!(links > 0 && (links > 1) == router.is_some(), "{links} links, {router:?}");
         assert_eq!(config.repetition.len(), links);
@@ -126,14 +145,14 @@ impl Adapter {
             Queueing::Fifo => 0,
         };
         Adapter {
-            extended: (!config.is_basic()).then(|| Box::new(Extended::new(&config, several))),
+            extended: (!config.is_basic()).then(|| Box::new(Extended::new(host, &config, several))),
             buffer: config.buffer,
             config,
             used: 0,
             max_used: 0,
             queue_mask,
             stalled: VecDeque::new(),
-            timed: false,
+            deadline: Instant::MAX,
             frames: 0,
             only,
             received_bytes: [0; PRIORITIES],
@@ -247,7 +266,7 @@ impl Adapter {
 
     /// Queues a frame for its link, or hands it back.
     #[inline(always)]
-    pub fn enqueue<K: Kind, F: Serial>(&mut self, pool: &mut Pool<F>, at: Handle) -> Result<(), Full<Handle>> {
+    pub fn enqueue<K: Kind, F: AdapterFrame>(&mut self, pool: &mut Pool<F>, at: Handle) -> Result<(), Full<Handle>> {
         let frame = pool.frame(at);
         let (len, p) = (frame.len(), frame.priority());
         let queue = key(frame.destination() & self.queue_mask, p);
@@ -270,18 +289,60 @@ impl Adapter {
 
     /// Numbers a frame if frames are numbered, then chooses its link. The choice may depend on the number.
     #[inline(never)]
-    fn push_prepared<F: Serial>(&mut self, pool: &mut Pool<F>, queue: u32, at: Handle) {
+    fn push_prepared<F: AdapterFrame>(&mut self, pool: &mut Pool<F>, queue: u32, at: Handle) {
         let Some(extended) = &mut self.extended else { return };
         let frame = pool.frame_mut(at);
         if let Some(sequence) = &mut extended.sequence {
             sequence.number(frame);
         }
-        let Some(several) = &mut extended.several else { return self.only.push(pool, queue, at) };
-        let port = several.port(frame);
-        let link = &mut several.links[port as usize];
-        link.used += frame.len();
-        link.max_used = link.max_used.max(link.used);
+        let by_flow = extended.source.as_ref().is_some_and(|source| source.config.by_flow());
+        let queue = if by_flow { frame.flow_number() << 3 | queue & 7 } else { queue };
+        let (port, link) = match &mut extended.several {
+            None => (0, &mut self.only),
+            Some(several) => {
+                let port = several.port(frame) as usize;
+                let link = &mut several.links[port];
+                link.used += frame.len();
+                link.max_used = link.max_used.max(link.used);
+                (port, link)
+            }
+        };
+        if let Some(source) = &mut extended.source
+            && source.links[port].push_held(pool, queue, at)
+        {
+            return;
+        }
         link.push(pool, queue, at);
+    }
+
+    /// A congestion notification came in.
+    pub fn on_notification<F: AdapterFrame>(&mut self, now: Instant, frame: &F) {
+        let Some(message) = frame.as_notification() else { return };
+        let Some(source) = self.extended.as_mut().and_then(|extended| extended.source.as_mut()) else { return };
+        source.notifications += 1;
+        // The sampled frame went to the source of its notification.
+        let (to, priority) = (frame.source(), message.priority);
+        let queue = match source.config.by_flow() {
+            true => frame.flow_number() << 3 | u32::from(priority),
+            false => key(to & self.queue_mask, priority),
+        };
+        for (controls, &rate) in source.links.iter_mut().zip(&self.config.rate) {
+            let new = || source.config.control(now, (source.host, to, priority), rate);
+            controls.on_notification(now, (queue, frame.path()), &message, new);
+        }
+        self.keep_time();
+    }
+
+    /// Congestion notifications so far.
+    pub fn notifications(&self) -> u64 {
+        self.extended.as_ref().and_then(|extended| extended.source.as_ref()).map_or(0, |source| source.notifications)
+    }
+
+    /// The rate limiters of a link: the key of each queue, its path, its rate and its target rate.
+    pub fn limiters(&self, port: PortId, each: impl FnMut(u32, Path, Rate, Rate)) {
+        if let Some(source) = self.extended.as_ref().and_then(|extended| extended.source.as_ref()) {
+            source.links[port as usize].rates(each);
+        }
     }
 
     /// Names the links over which a frame could be sent now.
@@ -302,7 +363,7 @@ impl Adapter {
 
     /// The next frame for a link.
     #[inline(always)]
-    pub fn poll_transmit<K: Kind, F: Serial>(
+    pub fn poll_transmit<K: Kind, F: AdapterFrame>(
         &mut self,
         now: Instant,
         port: PortId,
@@ -311,9 +372,11 @@ impl Adapter {
         if self.only.signal.is_pending() {
             return self.poll_control(now, port, pool);
         }
+        if K::of(self).is_some_and(Extended::is_managed) {
+            return self.poll_transmit_managed(now, port, pool);
+        }
         if !self.only.has_frames() {
-            K::of(self)?;
-            return self.poll_transmit_of_several(now, port, pool);
+            return None;
         }
         let at = self.only.pop(pool)?;
         self.leave::<K, F>(pool.frame(at));
@@ -322,18 +385,19 @@ impl Adapter {
 
     #[cold]
     #[inline(never)]
-    fn poll_transmit_of_several<F: Frame>(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>) -> Option<Handle> {
-        let link = &mut self.extended.as_mut()?.several.as_mut()?.links[port as usize];
-        if link.signal.is_pending() {
+    fn poll_transmit_managed<F: AdapterFrame>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        pool: &mut Pool<F>,
+    ) -> Option<Handle> {
+        if self.link(port).signal.is_pending() {
             return self.poll_control(now, port, pool);
         }
-        if !link.has_frames() {
-            return None;
-        }
-        let at = link.pop(pool)?;
-        let len = pool.frame(at).len();
-        link.used -= len;
-        link.frames_out += 1;
+        let extended = self.extended.as_mut()?;
+        let at = extended.take_next(now, port as usize, &mut self.only, pool);
+        self.deadline = extended.source_deadline().map_or(self.deadline, |at| self.deadline.min(at));
+        let at = at?;
         self.leave::<Any, F>(pool.frame(at));
         Some(at)
     }
@@ -375,15 +439,14 @@ impl Adapter {
         self.keep_time();
     }
 
-    /// Updates `timed`; to be called when a deadline may have been set or cleared.
+    /// Updates the deadline; to be called when one may have been set or cleared.
     fn keep_time(&mut self) {
-        let is_early = self.extended.as_ref().is_some_and(|extended| extended.has_numbered());
-        self.timed = is_early || self.links().iter().any(Link::has_deadline);
+        self.deadline = self.next_timeout().unwrap_or(Instant::MAX);
     }
 
     /// Puts a received frame in its place among its sender's frames; passes the frames that are in order to `deliver`.
     #[inline(never)]
-    pub fn resequence<F: Serial>(
+    pub fn resequence<F: AdapterFrame>(
         &mut self,
         now: Instant,
         pool: &Pool<F>,
@@ -398,7 +461,6 @@ impl Adapter {
         };
         let patience = sequence.patience;
         let r = sequence.of_sender(frame);
-        self.timed = true;
         let ahead = frame.serial().wrapping_sub(r.next) as i16;
         if ahead < 0 {
             // Its place was given up: the frame is late, not lost.
@@ -414,6 +476,7 @@ impl Adapter {
         let index = r.early.partition_point(|e| (e.serial.wrapping_sub(frame.serial()) as i16) < 0);
         r.early.insert(index, Early { serial: frame.serial(), len, since: now, frame: at });
         r.deadline = r.deadline.min(now + patience);
+        self.deadline = self.deadline.min(r.deadline);
         // When the buffer is full, or too many frames are early, the missing frames are given up.
         let crowded = r.early.len() > MAX_EARLY || len > room;
         self.charge(p, len);
@@ -452,7 +515,7 @@ impl Adapter {
     }
 
     /// Keeps a frame that the host has no room for; `Err` when the receive buffer is full too.
-    pub fn stall<F: Serial>(&mut self, pool: &Pool<F>, at: Handle) -> Result<(), Full<Handle>> {
+    pub fn stall<F: AdapterFrame>(&mut self, pool: &Pool<F>, at: Handle) -> Result<(), Full<Handle>> {
         let frame = pool.frame(at);
         let (p, len) = (frame.priority(), frame.len());
         if self.received_bytes[p as usize] + len > self.capacity(p) {
@@ -469,27 +532,26 @@ impl Adapter {
     }
 
     /// Takes the first frame that waits for the host.
-    pub fn take_stalled<F: Serial>(&mut self, pool: &Pool<F>) -> Option<Handle> {
+    pub fn take_stalled<F: AdapterFrame>(&mut self, pool: &Pool<F>) -> Option<Handle> {
         let at = self.stalled.pop_front()?;
         let frame = pool.frame(at);
         self.discharge(frame.priority(), frame.len());
         Some(at)
     }
 
-    /// The earliest deadline.
+    /// The earliest deadline. It may be too early.
     #[inline(always)]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if !self.timed {
-            return None;
-        }
-        self.next_timeout()
+        (self.deadline != Instant::MAX).then_some(self.deadline)
     }
 
     #[inline(never)]
     fn next_timeout(&self) -> Option<Instant> {
-        let early = self.extended.as_ref().and_then(|extended| extended.deadline());
+        let extended = self.extended.as_ref();
+        let early = extended.and_then(|extended| extended.deadline());
+        let source = extended.and_then(|extended| extended.source_deadline());
         let links = self.links().iter().flat_map(|l| [l.gate.poll_timeout(), l.signal.poll_timeout()]);
-        links.chain([early]).flatten().min()
+        links.chain([early, source]).flatten().min()
     }
 
     /// A deadline passed.
@@ -499,6 +561,9 @@ impl Adapter {
                 link.paused = link.gate.paused();
             }
             link.signal.handle_timeout(now);
+        }
+        if let Some(extended) = &mut self.extended {
+            extended.release_held(now, &mut self.only);
         }
         if let Some(sequence) = self.extended.as_mut().and_then(|extended| extended.sequence.as_mut()) {
             let released = sequence.give_up(now, deliver);

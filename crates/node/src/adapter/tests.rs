@@ -3,6 +3,8 @@
 use super::*;
 use crate::packet::{Address, FlowKey, Framing, Packet};
 use alloc::vec;
+use sluicenet_proto::cee::ets::Group;
+use sluicenet_proto::cee::qcn::{Message, Notification, ReactionPointConfig};
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::routing::Policy;
 use sluicenet_proto::routing::tree::TreeRouter;
@@ -19,6 +21,10 @@ fn config(queueing: Queueing, resequencing: Option<Duration>) -> Arc<AdapterConf
         repetition: alloc::vec![None],
         marks: Watermarks { xoff: 5_000, xon: 3_000, capacity: 8_000, headroom: 3_000 },
         resequencing,
+        rate: alloc::vec![Rate::gbps(10)],
+        ets: None,
+        notifications: false,
+        source: None,
     })
 }
 
@@ -29,7 +35,7 @@ fn frame(dst: u32, n: u64, priority: u8) -> Packet {
 
 #[test]
 fn destinations_take_turns() {
-    let (mut a, mut pool) = (Adapter::new(config(Queueing::Voq, None), None), Pool::default());
+    let (mut a, mut pool) = (Adapter::new(1, config(Queueing::Voq, None), None), Pool::default());
     for (dst, n) in [(7, 0), (7, 1), (7, 2), (8, 3), (9, 4)] {
         let at = pool.insert(&frame(dst, n, 0));
         a.enqueue::<Any, _>(&mut pool, at).unwrap();
@@ -46,7 +52,7 @@ fn destinations_take_turns() {
 fn a_class_with_a_buffer_of_its_own_is_not_stopped_by_the_others_nor_stops_them() {
     let mut apart = (*config(Queueing::Voq, None)).clone();
     apart.apart = PrioritySet(2);
-    let (mut a, mut pool) = (Adapter::new(Arc::new(apart), None), Pool::default());
+    let (mut a, mut pool) = (Adapter::new(1, Arc::new(apart), None), Pool::default());
     for priority in [0, 1] {
         // 10,000 B hold ten frames of 1,000 B.
         for n in 0..10 {
@@ -63,7 +69,7 @@ fn a_class_with_a_buffer_of_its_own_is_not_stopped_by_the_others_nor_stops_them(
 
 #[test]
 fn a_held_priority_waits_and_the_others_go() {
-    let (mut a, mut pool) = (Adapter::new(config(Queueing::Fifo, None), None), Pool::default());
+    let (mut a, mut pool) = (Adapter::new(1, config(Queueing::Fifo, None), None), Pool::default());
     for (n, priority) in [(0, 3), (1, 4)] {
         let at = pool.insert(&frame(7, n, priority));
         a.enqueue::<Any, _>(&mut pool, at).unwrap();
@@ -82,7 +88,7 @@ fn a_held_priority_waits_and_the_others_go() {
 
 #[test]
 fn a_full_buffer_hands_the_frame_back() {
-    let (mut a, mut pool) = (Adapter::new(config(Queueing::Voq, None), None), Pool::default());
+    let (mut a, mut pool) = (Adapter::new(1, config(Queueing::Voq, None), None), Pool::default());
     for n in 0..10 {
         let at = pool.insert(&frame(n, n as u64, 0));
         a.enqueue::<Any, _>(&mut pool, at).unwrap();
@@ -93,7 +99,7 @@ fn a_full_buffer_hands_the_frame_back() {
 
 #[test]
 fn a_stalled_host_stops_the_wire_and_frees_it() {
-    let (mut a, mut pool) = (Adapter::new(config(Queueing::Voq, None), None), Pool::default());
+    let (mut a, mut pool) = (Adapter::new(1, config(Queueing::Voq, None), None), Pool::default());
     for n in 0..6 {
         let at = pool.insert(&frame(1, n, 2));
         a.stall(&pool, at).unwrap();
@@ -119,7 +125,7 @@ fn with_links(links: u32, policy: Policy, resequencing: Option<Duration>) -> Ada
     let mut config = (*config(Queueing::Voq, resequencing)).clone();
     config.quantum = (1..=links as u64).map(|n| Duration(n * 51_200)).collect();
     config.repetition = alloc::vec![None; links as usize];
-    Adapter::new(Arc::new(config), Some(router))
+    Adapter::new(1, Arc::new(config), Some(router))
 }
 
 fn ready(a: &Adapter) -> Vec<PortId> {
@@ -221,7 +227,7 @@ fn frames_come_out_in_order_whatever_path_they_took() {
     for case in 0..50 {
         let mut roomy = config(Queueing::Voq, Some(patience));
         Arc::make_mut(&mut roomy).marks.capacity = 1_000_000;
-        let (mut a, mut pool) = (Adapter::new(roomy, None), Pool::default());
+        let (mut a, mut pool) = (Adapter::new(1, roomy, None), Pool::default());
         let mut frames: Vec<Packet> = (0..500u64)
             .map(|n| {
                 let mut f = frame(1, n, 0);
@@ -255,7 +261,7 @@ fn frames_come_out_in_order_whatever_path_they_took() {
 fn no_frame_waits_longer_than_it_may() {
     let patience = Duration::from_us(100);
     let mut pool = Pool::default();
-    let mut a = Adapter::new(config(Queueing::Voq, Some(patience)), None);
+    let mut a = Adapter::new(1, config(Queueing::Voq, Some(patience)), None);
     let mut came = Vec::new();
     // Every other frame is lost: each received frame follows a gap of its own.
     for n in 0..8u16 {
@@ -278,7 +284,7 @@ fn no_frame_waits_longer_than_it_may() {
 #[test]
 fn frames_that_wait_for_an_earlier_one_fill_the_buffer_and_stop_the_wire() {
     let mut pool = Pool::default();
-    let mut a = Adapter::new(config(Queueing::Voq, Some(Duration::from_ms(1))), None);
+    let mut a = Adapter::new(1, config(Queueing::Voq, Some(Duration::from_ms(1))), None);
     let mut came = Vec::new();
     for n in 1..=8u16 {
         let mut f = frame(1, n as u64, 2);
@@ -292,4 +298,127 @@ fn frames_that_wait_for_an_earlier_one_fill_the_buffer_and_stop_the_wire() {
     a.resequence(Instant(0), &pool, at, &mut |at| came.push(at));
     assert_eq!((came.len(), a.received_bytes[2]), (9, 0));
     assert!(!a.stopped().contains(2));
+}
+
+/// An adapter whose queues are limited by QCN.
+fn limited(by_flow: bool) -> Adapter {
+    let limiter = ReactionPointConfig::crisan2014(Rate::gbps(10));
+    let source: Arc<dyn SourceConfig> = Arc::new(RateLimiters { limiter, by_flow, seed: 1 });
+    let config = (*config(Queueing::Voq, None)).clone();
+    Adapter::new(1, Arc::new(AdapterConfig { notifications: true, source: Some(source), ..config }), None)
+}
+
+fn notification(about: &Packet, feedback: u8) -> Packet {
+    let notification = Notification { feedback, offset: 0, delta: 0 };
+    about.notification(&Message { cpid: 0, notification, priority: about.priority() }, 7)
+}
+
+/// The next frames of the adapter at `now`, by destination.
+fn next(a: &mut Adapter, pool: &mut Pool<Packet>, now: Instant) -> Vec<u32> {
+    let mut sent = Vec::new();
+    while let Some(at) = a.poll_transmit::<Any, _>(now, 0, pool) {
+        sent.push(pool.frame(at).destination());
+        pool.release(at);
+    }
+    sent
+}
+
+#[test]
+fn a_limited_queue_waits_for_its_rate_and_others_pass_it() {
+    let (mut a, mut pool) = (limited(false), Pool::default());
+    let start = Instant(0);
+    // Five notifications at full feedback: about 330 Mb/s, so that a frame of 1,000 B takes some 24 us.
+    (0..5).for_each(|_| a.on_notification(start, &notification(&frame(7, 0, 0), 63)));
+    assert_eq!(a.notifications(), 5);
+    for (dst, n) in [(7, 0), (7, 1), (7, 2), (8, 3)] {
+        let at = pool.insert(&frame(dst, n, 0));
+        a.enqueue::<Any, _>(&mut pool, at).unwrap();
+    }
+    let other_priority = pool.insert(&frame(7, 4, 1));
+    a.enqueue::<Any, _>(&mut pool, other_priority).unwrap();
+    assert_eq!(next(&mut a, &mut pool, start), [7, 8, 7], "the first limited frame, and those that are not limited");
+    assert_eq!((a.queued(), a.room::<Any>()), (2, 8_000), "held frames stay in the buffer");
+    // A frame that comes meanwhile waits behind the held ones.
+    let later = pool.insert(&frame(7, 5, 0));
+    a.enqueue::<Any, _>(&mut pool, later).unwrap();
+    let mut gaps = Vec::new();
+    let (mut now, mut order) = (start, Vec::new());
+    while a.queued() > 0 {
+        let due = a.poll_timeout().expect("a held queue has a deadline");
+        a.handle_timeout(due, &mut |_| panic!("nothing is delivered"));
+        while let Some(at) = a.poll_transmit::<Any, _>(due, 0, &mut pool) {
+            gaps.push(due.since(now).0 / 1_000);
+            order.push(pool.frame(at).udp_offset());
+            (now, _) = (due, pool.release(at));
+        }
+    }
+    assert_eq!(order, [1, 2, 5]);
+    assert!(gaps.iter().all(|ns| (20_000..30_000).contains(ns)), "{gaps:?}");
+    let mut rates = Vec::new();
+    a.limiters(0, |key, path, rate, _| rates.push((key, path, rate.as_bps() / 1_000_000)));
+    assert!(matches!(rates[..], [(key, None, 300..400)] if key == 7 << 3), "{rates:?}");
+}
+
+#[test]
+fn a_limiter_of_a_flow_leaves_other_flows_to_its_destination_alone() {
+    let (mut a, mut pool) = (limited(true), Pool::default());
+    let of_flow = |sport: u16, n: u64| {
+        let flow = FlowKey { src: Address::new(1, 0), dst: Address::new(7, 0), sport, dport: 1 };
+        Packet::udp(flow, n, 954, 0, Framing::ETHERNET)
+    };
+    (0..5).for_each(|_| a.on_notification(Instant(0), &notification(&of_flow(10, 0), 63)));
+    for (sport, n) in [(10, 0), (10, 1), (20, 2), (20, 3)] {
+        let at = pool.insert(&of_flow(sport, n));
+        a.enqueue::<Any, _>(&mut pool, at).unwrap();
+    }
+    let mut sent = Vec::new();
+    while let Some(at) = a.poll_transmit::<Any, _>(Instant(0), 0, &mut pool) {
+        sent.push(pool.frame(at).udp_offset());
+    }
+    assert_eq!(sent, [0, 2, 3]);
+}
+
+#[test]
+fn a_limiter_that_has_recovered_is_forgotten() {
+    let (mut a, mut pool) = (limited(false), Pool::default());
+    a.on_notification(Instant(0), &notification(&frame(7, 0, 0), 1));
+    let mut turns = 0;
+    while let Some(due) = a.poll_timeout() {
+        a.handle_timeout(due, &mut |_| panic!("nothing is delivered"));
+        let at = pool.insert(&frame(7, turns, 0));
+        a.enqueue::<Any, _>(&mut pool, at).unwrap();
+        next(&mut a, &mut pool, due);
+        turns += 1;
+        assert!(turns < 100);
+    }
+    a.limiters(0, |_, _, _, _| panic!("no limiter is left"));
+}
+
+#[test]
+fn priorities_share_the_link_by_transmission_selection() {
+    let groups = vec![
+        Group { priorities: PrioritySet(0b0000_0001), bandwidth: 75 },
+        Group { priorities: PrioritySet(0b0111_1110), bandwidth: 25 },
+    ];
+    let ets = EtsConfig::new(PrioritySet(0b1000_0000), groups).unwrap();
+    let base = (*config(Queueing::Voq, None)).clone();
+    let config = AdapterConfig { ets: Some(Arc::new(ets)), buffer: 1_000_000, ..base };
+    let (mut a, mut pool) = (Adapter::new(1, Arc::new(config), None), Pool::default());
+    for n in 0..300 {
+        for (dst, priority) in [(7, 0), (8, 0), (7, 1)] {
+            let at = pool.insert(&frame(dst, n, priority));
+            a.enqueue::<Any, _>(&mut pool, at).unwrap();
+        }
+    }
+    let strict = pool.insert(&frame(9, 0, 7));
+    a.enqueue::<Any, _>(&mut pool, strict).unwrap();
+    let mut sent = [0; 8];
+    for n in 0..600 {
+        let at = a.poll_transmit::<Any, _>(Instant(0), 0, &mut pool).unwrap();
+        let priority = pool.frame(at).priority() as usize;
+        assert_eq!(priority == 7, n == 0, "the strict one is the first");
+        sent[priority] += 1;
+    }
+    // Rounds of 160 frames: up to 40 frames more or less.
+    assert!((410..=490).contains(&sent[0]) && sent[0] + sent[1] == 599, "{sent:?}");
 }

@@ -128,7 +128,13 @@ impl<A: App, C: Chain> Device<Packet> for Server<A, C> {
                 host.drop(pool, DropReason::BadCrc, at);
                 return None;
             }
-            if !C::Adapter::of(&host.adapter).is_some_and(Extended::resequences) {
+            if C::Adapter::of(&host.adapter).is_some_and(Extended::takes_notifications)
+                && frame.kind() == Kind::Notification
+            {
+                host.adapter.on_notification(now, frame);
+                host.notified += 1;
+                pool.release(at);
+            } else if !C::Adapter::of(&host.adapter).is_some_and(Extended::resequences) {
                 self.chain.receive(now, host, pool, at);
             } else {
                 let mut in_order = core::mem::take(&mut host.in_order);

@@ -66,6 +66,8 @@ pub struct Host {
     pub(super) to_guests: u64,
     pub(super) from_wire: u64,
     pub(super) to_wire: u64,
+    /// Congestion notifications, which end in the adapter.
+    pub(super) notified: u64,
     pub(super) metadata: Vec<Packet>,
     pub(super) pauses: Vec<PauseEvent>,
     pub(super) adapter: Adapter,
@@ -83,7 +85,7 @@ impl Host {
         let vnics = if config.lossy_vnics.is_some() && config.virtual_network.is_some() { 2 } else { 1 };
         Host {
             id,
-            adapter: Adapter::new(config.adapter.clone(), router),
+            adapter: Adapter::new(id, config.adapter.clone(), router),
             guests: (0..vnics * machines as usize).map(|_| Guest::default()).collect(),
             machines,
             runnable: 0,
@@ -103,6 +105,7 @@ impl Host {
             to_guests: 0,
             from_wire: 0,
             to_wire: 0,
+            notified: 0,
             drops: Drops::default(),
             max_frame: u32::from(config.framing.frame_len(config.mtu)),
             config,
@@ -160,7 +163,7 @@ impl Host {
             from_guests: self.from_guests,
             to_guests: self.to_guests,
             from_hypervisor: stages.made,
-            to_hypervisor: stages.consumed,
+            to_hypervisor: stages.consumed + self.notified,
             from_wire: self.from_wire,
             to_wire: self.to_wire,
             dropped: self.drops.total_frames(),

@@ -1,5 +1,6 @@
 //! Admission: the buffer to which a frame is charged, and its room there.
 
+use super::SharedBuffer;
 use super::flow_control::{FlowControl, Pfc};
 use crate::device::PortId;
 use alloc::vec::Vec;
@@ -284,6 +285,47 @@ impl<B: Admit> Admit for Lossless<B> {
 
     fn buffered(&self, input: PortId, output: PortId, class: Priority) -> u32 {
         if self.classes.contains(class) { self.by_output[self.at(input, output, class)] } else { 0 }
+    }
+}
+
+/// The buffers of a switch, chosen when it is built.
+#[derive(Clone, Debug)]
+pub enum AnyBuffer {
+    /// A buffer for each port or class.
+    Separate(Lossless<LossyBuffer>),
+    /// One pool.
+    Shared(SharedBuffer),
+}
+
+macro_rules! each {
+    ($buffer:expr, $b:ident => $then:expr) => {
+        match $buffer {
+            AnyBuffer::Separate($b) => $then,
+            AnyBuffer::Shared($b) => $then,
+        }
+    };
+}
+
+impl Admit for AnyBuffer {
+    type FlowControl = Pfc;
+
+    #[inline(always)]
+    fn admit(&self, frame: Placement, queue_bytes: u32) -> Result<(), DropReason> {
+        each!(self, b => b.admit(frame, queue_bytes))
+    }
+    #[inline(always)]
+    fn charge(&mut self, frame: Placement) -> Option<Level<'_>> {
+        each!(self, b => b.charge(frame))
+    }
+    #[inline(always)]
+    fn discharge(&mut self, frame: Placement) -> Option<Level<'_>> {
+        each!(self, b => b.discharge(frame))
+    }
+    fn level(&self, input: PortId, class: Priority) -> Option<Level<'_>> {
+        each!(self, b => b.level(input, class))
+    }
+    fn buffered(&self, input: PortId, output: PortId, class: Priority) -> u32 {
+        each!(self, b => b.buffered(input, output, class))
     }
 }
 

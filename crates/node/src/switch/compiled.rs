@@ -1,115 +1,45 @@
 //! The compiled combinations of parts, and the choice among them.
 
 use super::{
-    Admit, AnyRoute, BufferPolicy, ByPriority, Chassis, DropLedger, FlowControl, InputBuffer, Lossless, LossyBuffer,
-    OutputBuffer, PauseEvent, Pfc, PooledBuffer, PortConfig, RoundRobin, Route, Steered, SwitchConfig, SwitchOf,
+    Admit, AnyBuffer, AnyRoute, BufferPolicy, ByPriority, Chassis, DropLedger, FlowControl, InputBuffer, Lossless,
+    LossyBuffer, Mark, MarkCounts, Markers, OutputBuffer, PauseEvent, Pfc, PooledBuffer, PortConfig, RoundRobin, Route,
+    Scheduler, SharedBuffer, Steered, SwitchConfig, SwitchOf,
 };
 use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
+use crate::packet::Packet;
 use crate::pool::{Handle, Pool};
 use crate::steering::Steering;
 use alloc::vec::Vec;
-use sluicenet_proto::cee::pfc::{Gate, Signal};
+use sluicenet_proto::cee::pfc::{Gate, Signal, Watermarks};
 use sluicenet_proto::frame::{Frame, Priority};
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::Instant;
 
-/// Declares the compiled switches: those without a marker, and one for each marker of the list.
-macro_rules! switches {
-    ([$($module:ident::$marker:ident,)*]) => {
-        /// The marker of a switch's outputs. A marker here belongs to no output yet: `of_port` makes the marker of each.
-        #[derive(Clone, Debug)]
-        pub enum Marking {
-            /// Drop-tail.
-            None,
-            $(#[doc = concat!("By [`", stringify!($marker), "`](super::", stringify!($marker), ").")]
-            $marker(super::$marker),)*
-        }
-
-        impl Marking {
-            /// The marker of a switch: the first that its settings ask for.
-            pub fn first<const N: usize>(markers: [Marking; N]) -> Marking {
-                markers.into_iter().find(|marking| !matches!(marking, Marking::None)).unwrap_or(Marking::None)
-            }
-        }
-
-        $(impl From<Option<super::$marker>> for Marking {
-            fn from(marker: Option<super::$marker>) -> Marking {
-                marker.map_or(Marking::None, Marking::$marker)
-            }
-        })*
-
-        /// A switch of one of the compiled combinations. Every event at a port checks once which combination it is; that
-        /// branch is predicted.
-        #[derive(Clone, Debug)]
-        pub enum Switch {
-            /// Drop-tail queues bounded by output. Pauses have no effect on them.
-            DropTail(SwitchOf<Router, ByPriority, OutputBuffer, (), RoundRobin>),
-            /// The same with steering.
-            SteeredDropTail(SwitchOf<Steered, ByPriority, OutputBuffer, (), RoundRobin>),
-            /// Lossless classes under PFC; queues of the other classes are bounded by output.
-            Pfc(SwitchOf<Router, ByPriority, Lossless<OutputBuffer>, (), RoundRobin>),
-            /// Any set of lossless classes under PFC, any buffer policy for the others, with steering or without.
-            Any(SwitchOf<AnyRoute, ByPriority, Lossless<LossyBuffer>, (), RoundRobin>),
-            $(/// As [`Switch::Any`], with this marker at each output.
-            $marker(SwitchOf<AnyRoute, ByPriority, Lossless<LossyBuffer>, super::$marker, RoundRobin>),)*
-        }
-
-        impl Switch {
-            /// The switch with a steering part that chooses ports for flows beyond the router's choice.
-            #[must_use]
-            pub fn steered(self, steering: Steering) -> Switch {
-                let output = |buffer: Lossless<OutputBuffer>| buffer.with(LossyBuffer::Output);
-                match self {
-                    Switch::DropTail(s) => {
-                        Switch::SteeredDropTail(s.with(|router| Steered::new(router, steering), |buffer| buffer))
-                    }
-                    Switch::SteeredDropTail(s) => {
-                        Switch::SteeredDropTail(s.with(|route| route.with(steering), |buffer| buffer))
-                    }
-                    Switch::Pfc(s) => {
-                        Switch::Any(s.with(|router| AnyRoute::Steered(Steered::new(router, steering)), output))
-                    }
-                    Switch::Any(s) => Switch::Any(s.with(|route| route.with(steering), |buffer| buffer)),
-                    $(Switch::$marker(s) => {
-                        Switch::$marker(s.with(|route| route.with(steering), |buffer| buffer))
-                    })*
-                }
-            }
-        }
-    };
+/// A switch of one of the compiled combinations. Every event at a port checks once which combination it is; that branch is
+/// predicted.
+#[derive(Clone, Debug)]
+pub enum Switch {
+    /// Drop-tail queues bounded by output. Pauses have no effect on them.
+    DropTail(SwitchOf<Router, ByPriority, OutputBuffer, (), RoundRobin>),
+    /// The same with steering.
+    SteeredDropTail(SwitchOf<Steered, ByPriority, OutputBuffer, (), RoundRobin>),
+    /// Lossless classes under PFC; queues of the other classes are bounded by output.
+    Pfc(SwitchOf<Router, ByPriority, Lossless<OutputBuffer>, (), RoundRobin>),
+    /// Any set of lossless classes under PFC, any buffer policy for the others, with steering or without.
+    Any(SwitchOf<AnyRoute, ByPriority, Lossless<LossyBuffer>, (), RoundRobin>),
+    /// As [`Switch::Any`], with markers, any scheduler and any buffer.
+    Managed(SwitchOf<AnyRoute, ByPriority, AnyBuffer, Markers, Scheduler>),
 }
-with_markers!(switches!());
 
 /// Evaluates an expression with the switch inside a [`Switch`].
 macro_rules! each {
     ($switch:expr, $s:ident => $do:expr) => {
-        with_markers!(each_of!($switch, $s => $do))
-    };
-}
-macro_rules! each_of {
-    ([$($module:ident::$marker:ident,)*] $switch:expr, $s:ident => $do:expr) => {
         match $switch {
             Switch::DropTail($s) => $do,
             Switch::SteeredDropTail($s) => $do,
             Switch::Pfc($s) => $do,
             Switch::Any($s) => $do,
-            $(Switch::$marker($s) => $do,)*
-        }
-    };
-}
-
-/// The switch with a marker and the other given parts.
-macro_rules! marked {
-    ([$($module:ident::$marker:ident,)*] $marking:expr, $ports:expr, $chassis:expr, $route:expr, $buffer:expr) => {
-        match $marking {
-            Marking::None => {
-                let outputs = $ports.map(|_| ((), RoundRobin::default()));
-                Switch::Any(SwitchOf::new($chassis, $route, ByPriority, $buffer, outputs))
-            }
-            $(Marking::$marker(marker) => {
-                let outputs = $ports.map(|port| (marker.of_port(port), RoundRobin::default()));
-                Switch::$marker(SwitchOf::new($chassis, $route, ByPriority, $buffer, outputs))
-            })*
+            Switch::Managed($s) => $do,
         }
     };
 }
@@ -124,30 +54,66 @@ pub trait OnSwitch<F: Frame> {
 #[allow(clippy::unit_arg)]
 impl Switch {
     /// A switch with one port for each entry of `ports`.
-    pub fn new(config: &SwitchConfig, router: Router, ports: &[PortConfig], record_pauses: bool) -> Switch {
+    pub fn new(config: &SwitchConfig, route: impl Into<AnyRoute>, ports: &[PortConfig], record_pauses: bool) -> Switch {
         let n = ports.len();
         let chassis = Chassis::new(config.cut_through, record_pauses);
         let numbers = 0..n as PortId;
         let output = OutputBuffer::new(config.buffer);
         let plain = numbers.clone().map(|_| ((), RoundRobin::default()));
-        let is_plain = config.policy == BufferPolicy::Output && matches!(config.marking, Marking::None);
-        if is_plain && config.lossless.is_empty() {
+        let is_managed = !config.markers.is_empty() || config.ets.is_some() || config.shared.is_some();
+        let is_plain = config.policy == BufferPolicy::Output && !is_managed;
+        let mut route = route.into();
+        if is_plain
+            && config.lossless.is_empty()
+            && let AnyRoute::Router(router) = route
+        {
             return Switch::DropTail(SwitchOf::new(chassis, router, ByPriority, (output, ()), plain));
         }
-        let marks = ports.iter().map(|port| port.marks).collect();
+        let marks: Vec<Watermarks> = ports.iter().map(|port| port.marks).collect();
         let links = ports.iter().map(|port| (port.quantum, port.repetition));
         let pfc = Pfc::new(config.lossless, config.quanta, links);
         if is_plain {
-            let buffer = Lossless::new(config.lossless, marks, output);
-            return Switch::Pfc(SwitchOf::new(chassis, router, ByPriority, (buffer, pfc), plain));
+            match route {
+                AnyRoute::Router(router) => {
+                    let buffer = Lossless::new(config.lossless, marks, output);
+                    return Switch::Pfc(SwitchOf::new(chassis, router, ByPriority, (buffer, pfc), plain));
+                }
+                other => route = other,
+            }
         }
         let lossy = match config.policy {
             BufferPolicy::Output => LossyBuffer::Output(output),
             BufferPolicy::Input => LossyBuffer::Input(InputBuffer::new(config.buffer, n)),
             BufferPolicy::Pooled => LossyBuffer::Pooled(PooledBuffer::new(config.buffer.saturating_mul(n as u32))),
         };
-        let buffer = (Lossless::new(config.lossless, marks, lossy), pfc);
-        with_markers!(marked!(&config.marking, numbers, chassis, AnyRoute::Router(router), buffer))
+        if !is_managed {
+            let buffer = (Lossless::new(config.lossless, marks, lossy), pfc);
+            return Switch::Any(SwitchOf::new(chassis, route, ByPriority, buffer, plain));
+        }
+        let buffer = match &config.shared {
+            Some(shared) => AnyBuffer::Shared(SharedBuffer::new(shared.clone(), config.lossless, &marks)),
+            None => AnyBuffer::Separate(Lossless::new(config.lossless, marks, lossy)),
+        };
+        let outputs =
+            numbers.map(|port| (Markers::of_port(&config.markers, port), Scheduler::new(config.ets.as_ref())));
+        Switch::Managed(SwitchOf::new(chassis, route, ByPriority, (buffer, pfc), outputs))
+    }
+
+    /// The switch with a steering part that chooses ports for flows beyond the router's choice.
+    #[must_use]
+    pub fn steered(self, steering: Steering) -> Switch {
+        let output = |buffer: Lossless<OutputBuffer>| buffer.with(LossyBuffer::Output);
+        match self {
+            Switch::DropTail(s) => {
+                Switch::SteeredDropTail(s.with(|router| Steered::new(router, steering), |buffer| buffer))
+            }
+            Switch::SteeredDropTail(s) => {
+                Switch::SteeredDropTail(s.with(|route| route.with(steering), |buffer| buffer))
+            }
+            Switch::Pfc(s) => Switch::Any(s.with(|router| AnyRoute::Steered(Steered::new(router, steering)), output)),
+            Switch::Any(s) => Switch::Any(s.with(|route| route.with(steering), |buffer| buffer)),
+            Switch::Managed(s) => Switch::Managed(s.with(|route| route.with(steering), |buffer| buffer)),
+        }
     }
 
     /// Does work on the switch. It is dispatched once, whatever it calls.
@@ -183,6 +149,13 @@ impl Switch {
     /// Frames that markers made.
     pub fn emitted(&self) -> u64 {
         self.chassis().emitted
+    }
+    /// Counters of the markers at an output, of one class.
+    pub fn mark_counts(&self, port: PortId, class: Priority) -> MarkCounts {
+        match self {
+            Switch::Managed(s) => Mark::<Packet>::counts(&s.egress[port as usize].marker, class),
+            _ => MarkCounts::default(),
+        }
     }
     /// Pause frames received.
     pub fn control_in(&self) -> u64 {

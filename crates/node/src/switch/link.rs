@@ -76,7 +76,7 @@ impl Chassis {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BufferPolicy, Marking, PortConfig, Switch, SwitchConfig};
+    use super::super::{BufferPolicy, PortConfig, Switch, SwitchConfig};
     use super::*;
     use crate::device::{Device, Wires};
     use crate::packet::{Address, FlowKey, Framing, Packet};
@@ -110,10 +110,12 @@ mod tests {
             let config = SwitchConfig {
                 buffer: 100_000,
                 policy: BufferPolicy::Output,
+                shared: None,
                 lossless: PrioritySet(1 << LOSSLESS),
                 quanta: 1_000,
                 cut_through: false,
-                marking: Marking::None,
+                markers: Vec::new(),
+                ets: None,
             };
             let marks = Watermarks { xoff: 10_000, xon: 5_000, capacity: 20_000, headroom: 10_000 };
             let port = PortConfig { marks, quantum: Duration::from_us(1), repetition: None };

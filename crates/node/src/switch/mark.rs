@@ -1,6 +1,8 @@
 //! The marker: an active queue or congestion point at an output.
 
+use super::Marker;
 use crate::device::PortId;
+use alloc::vec::Vec;
 use sluicenet_proto::frame::{Frame, Priority};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
@@ -57,10 +59,85 @@ pub trait Mark<F: Frame> {
 
     /// A deadline may have passed.
     fn handle_timeout(&mut self, _now: Instant) {}
+
+    /// The marker's own counters of a class, for the records.
+    fn counts(&self, _class: Priority) -> MarkCounts {
+        MarkCounts::default()
+    }
+}
+
+/// Counters of a marker, of one class at one output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MarkCounts {
+    /// Frames that were marked.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Congestion notifications that were sent.
+    pub notifications: u64,
+}
+
+impl core::ops::AddAssign for MarkCounts {
+    fn add_assign(&mut self, other: MarkCounts) {
+        self.frames += other.frames;
+        self.bytes += other.bytes;
+        self.notifications += other.notifications;
+    }
 }
 
 /// Drop-tail: only admission drops frames.
 impl<F: Frame> Mark<F> for () {}
+
+/// The markers of one output, in the order of the list of markers. The first that drops a frame, or sends a frame of its
+/// own, ends the turn: markers that send stand at the end of the list.
+#[derive(Clone, Debug)]
+pub struct Markers(Vec<Marker>);
+
+impl Markers {
+    /// The markers of an output, made of those of its switch.
+    pub fn of_port(markers: &[Marker], port: PortId) -> Markers {
+        Markers(markers.iter().map(|marker| marker.of_port(port)).collect())
+    }
+}
+
+impl<F: Frame> Mark<F> for Markers {
+    #[inline(always)]
+    fn on_arrival(&mut self, now: Instant, backlog: Backlog, frame: &mut F) -> Verdict<F> {
+        for marker in &mut self.0 {
+            let verdict = marker.on_arrival(now, backlog, frame);
+            if !matches!(verdict, Verdict::Forward) {
+                return verdict;
+            }
+        }
+        Verdict::Forward
+    }
+
+    #[inline(always)]
+    fn on_departure(&mut self, now: Instant, backlog: Backlog, frame: &mut F) -> Verdict<F> {
+        for marker in &mut self.0 {
+            let verdict = marker.on_departure(now, backlog, frame);
+            if !matches!(verdict, Verdict::Forward) {
+                return verdict;
+            }
+        }
+        Verdict::Forward
+    }
+
+    #[inline(always)]
+    fn poll_timeout(&self) -> Instant {
+        self.0.iter().map(Mark::<F>::poll_timeout).min().unwrap_or(Instant::MAX)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.0.iter_mut().for_each(|marker| Mark::<F>::handle_timeout(marker, now));
+    }
+
+    fn counts(&self, class: Priority) -> MarkCounts {
+        let mut sum = MarkCounts::default();
+        self.0.iter().for_each(|marker| sum += Mark::<F>::counts(marker, class));
+        sum
+    }
+}
 
 /// Declares an enum of markers that is a marker itself, so that ports of one switch can have different markers. A
 /// marker joins the set with one line.
@@ -127,6 +204,10 @@ macro_rules! markers {
 
             fn handle_timeout(&mut self, now: ::sluicenet_proto::time::Instant) {
                 match self { $($name::$variant(marker) => $crate::switch::Mark::<F>::handle_timeout(marker, now),)+ }
+            }
+
+            fn counts(&self, class: ::sluicenet_proto::frame::Priority) -> $crate::switch::MarkCounts {
+                match self { $($name::$variant(marker) => $crate::switch::Mark::<F>::counts(marker, class),)+ }
             }
         }
     };

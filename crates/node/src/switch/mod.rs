@@ -8,24 +8,49 @@
 //! goes straight through and is charged to no buffer.
 
 /// The available markers for the switches of a scenario, a line each: `module::Type,`. The line declares the module,
-/// re-exports the type, and adds a switch that is compiled for this marker ([`Marking`], [`Switch`]).
+/// re-exports the type, and adds a variant to [`Marker`].
 macro_rules! with_markers {
-    ($then:ident!($($args:tt)*)) => {
+    ($then:ident!()) => {
         $then! { [
-        ] $($args)* }
+            active_queue::ActiveQueue,
+            // Markers that send frames of their own come last.
+            congestion_point::CongestionPoint,
+        ] }
     };
 }
 
-/// Declares the modules of the given markers.
-macro_rules! modules {
+/// Declares the modules of the given markers, and the enum of them.
+macro_rules! declare {
     ([$($module:ident::$marker:ident,)*]) => {
         $(
             mod $module;
             pub use $module::$marker;
+
+            impl From<$marker> for Marker {
+                fn from(marker: $marker) -> Marker {
+                    Marker::$marker(marker)
+                }
+            }
         )*
+
+        crate::markers! {
+            /// One of the available markers.
+            pub enum Marker {
+                $(#[doc = concat!("By [`", stringify!($marker), "`].")]
+                $marker($marker),)*
+            }
+        }
+
+        impl Marker {
+            /// The marker of an output, made of the one in the settings of its switch.
+            fn of_port(&self, port: PortId) -> Marker {
+                match self { $(Marker::$marker(marker) => Marker::$marker(marker.of_port(port)),)* }
+            }
+        }
     };
 }
 
+mod adaptive;
 mod admit;
 mod classify;
 mod compiled;
@@ -35,24 +60,31 @@ mod mark;
 mod queue;
 mod route;
 mod schedule;
+mod shared;
 #[cfg(test)]
 mod tests;
-with_markers!(modules!());
+with_markers!(declare!());
 
-pub use admit::{Admit, InputBuffer, Level, Lossless, LossyBuffer, OutputBuffer, Placement, PooledBuffer};
+pub use active_queue::{ClassRule, ClassRules, Select};
+pub use adaptive::{Adaptive, AdaptiveConfig, Split};
+pub use admit::{Admit, AnyBuffer, InputBuffer, Level, Lossless, LossyBuffer, OutputBuffer, Placement, PooledBuffer};
 pub use classify::{ByPriority, Classify};
-pub use compiled::{Marking, OnSwitch, Switch};
+pub use compiled::{OnSwitch, Switch};
+pub use congestion_point::CongestionPoints;
 pub use flow_control::{FlowControl, Paused, Pfc};
-pub use mark::{Backlog, Mark, Verdict};
+pub use mark::{Backlog, Mark, MarkCounts, Markers, Verdict};
 pub use queue::Waiting;
-pub use route::{AnyRoute, Route, Steered};
-pub use schedule::{RoundRobin, Schedule};
+pub use route::{AnyRoute, BySource, Route, Steered};
+pub use schedule::{RoundRobin, Schedule, Scheduler};
+pub use shared::{Alpha, SharedBuffer, SharedConfig};
 
 use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
 use crate::pool::{Handle, Pool};
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use queue::{Egress, Queue};
+use sluicenet_proto::cee::ets::EtsConfig;
 use sluicenet_proto::cee::pfc::{Repetition, Rise, Watermarks};
 use sluicenet_proto::frame::{Frame, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
@@ -76,14 +108,19 @@ pub struct SwitchConfig {
     pub buffer: u32,
     /// The bound of a lossy queue.
     pub policy: BufferPolicy,
+    /// One pool for the whole switch instead, with dynamic thresholds.
+    pub shared: Option<SharedConfig>,
     /// Priorities under flow control.
     pub lossless: PrioritySet,
     /// Pause time sent with XOFF, in quanta.
     pub quanta: u16,
     /// Whether frames with a bad check sequence are forwarded: a cut-through switch has not yet read the check sequence.
     pub cut_through: bool,
-    /// The marker of the switch's outputs.
-    pub marking: Marking,
+    /// The markers of the switch's outputs, in the order of the list of markers. A marker here belongs to no output yet:
+    /// `of_port` makes the marker of each.
+    pub markers: Vec<Marker>,
+    /// Enhanced transmission selection at the switch's outputs; round robin without it.
+    pub ets: Option<Arc<EtsConfig>>,
 }
 
 /// Settings that differ between the ports of a switch.

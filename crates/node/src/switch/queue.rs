@@ -44,6 +44,12 @@ impl<F: Frame> Waiting<'_, F> {
         PrioritySet(self.backlogged.0 & !self.paused.0)
     }
 
+    /// Classes with frames.
+    #[inline(always)]
+    pub fn backlogged(&self) -> PrioritySet {
+        self.backlogged
+    }
+
     /// Classes that flow control stops, with frames or without.
     #[inline(always)]
     pub fn paused(&self) -> PrioritySet {

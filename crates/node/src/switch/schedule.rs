@@ -1,6 +1,8 @@
 //! The scheduler: it chooses the class of an output that sends next.
 
 use super::queue::Waiting;
+use alloc::sync::Arc;
+use sluicenet_proto::cee::ets::{Ets, EtsConfig};
 use sluicenet_proto::frame::{Frame, Priority, PrioritySet};
 
 /// Chooses among the classes of one output. Every output has a scheduler of its own, which may keep weights and deficits.
@@ -11,6 +13,45 @@ pub trait Schedule {
 
     /// The class that is likely to send next, one of `backlogged`. The simulator uses it only to prefetch memory.
     fn upcoming(&self, backlogged: PrioritySet) -> Option<Priority>;
+}
+
+/// One of the available schedulers.
+#[derive(Clone, Debug)]
+pub enum Scheduler {
+    /// Round robin.
+    RoundRobin(RoundRobin),
+    /// Enhanced transmission selection.
+    Ets(Ets, Arc<EtsConfig>),
+}
+
+impl Scheduler {
+    /// The scheduler of an output: enhanced transmission selection, if there are settings for it.
+    pub fn new(ets: Option<&Arc<EtsConfig>>) -> Scheduler {
+        match ets {
+            Some(config) => Scheduler::Ets(Ets::default(), config.clone()),
+            None => Scheduler::RoundRobin(RoundRobin::default()),
+        }
+    }
+}
+
+impl Schedule for Scheduler {
+    #[inline(always)]
+    fn next<F: Frame>(&mut self, waiting: &Waiting<'_, F>) -> Option<Priority> {
+        match self {
+            Scheduler::RoundRobin(robin) => robin.next(waiting),
+            Scheduler::Ets(ets, config) => {
+                ets.next(config, waiting.backlogged(), waiting.ready(), |class| waiting.first_bytes(class))
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn upcoming(&self, backlogged: PrioritySet) -> Option<Priority> {
+        match self {
+            Scheduler::RoundRobin(robin) => robin.upcoming(backlogged),
+            Scheduler::Ets(ets, config) => ets.upcoming(config, backlogged),
+        }
+    }
 }
 
 /// Round robin over classes, a frame each.

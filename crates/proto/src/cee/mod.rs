@@ -1,5 +1,6 @@
 //! Converged Enhanced Ethernet: priority flow control and the buffer space it needs, congestion notification.
 
+pub mod ets;
 pub mod headroom;
 pub mod pfc;
 pub mod qcn;

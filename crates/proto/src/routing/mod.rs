@@ -7,6 +7,7 @@ pub mod divide;
 pub mod fat_tree;
 mod hashes;
 pub mod hierarchy;
+pub mod paths;
 mod policy;
 #[cfg(test)]
 mod probe;

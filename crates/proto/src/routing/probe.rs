@@ -1,5 +1,6 @@
 //! A test frame for routers: its two ends, and hashes of its flow and of itself.
 
+use crate::cee::qcn::Message;
 use crate::frame::{Frame, HostId, Pause, Priority};
 
 #[derive(Clone, Copy)]
@@ -40,6 +41,12 @@ impl Frame for Probe {
     }
     fn from_pause(_: Pause) -> Probe {
         unreachable!()
+    }
+    fn notification(&self, _: &Message, _: Priority) -> Probe {
+        unreachable!("no switch samples a probe")
+    }
+    fn as_notification(&self) -> Option<Message> {
+        None
     }
     fn mark(&mut self) -> bool {
         false

@@ -1,6 +1,6 @@
 //! Handling of an acknowledgment: window, RTT, congestion window, and duplicates.
 
-use super::congestion::{Ack, Congestion, Signal};
+use super::congestion::{Ack, Congestion, Echo, Signal};
 use super::types::Received;
 use super::{Config, Mode, Tcp};
 use crate::time::{Duration, Instant};
@@ -139,6 +139,9 @@ impl Tcp {
 
     /// The sender's half of ECN (RFC 3168, 6.1.2): as for a loss, once per window of data.
     fn on_ecn_echo(&mut self, now: Instant, acked: u32) {
+        if acked != 0 {
+            self.controller.on_echo(&Echo { bytes: acked, una: self.snd_una, sent: self.snd_nxt });
+        }
         let flight = ((self.snd_max - self.snd_una) as u32 + acked).min(self.window.cwnd);
         if self.snd_una <= self.reduced_until || self.mode != Mode::Open || flight == 0 {
             return;

@@ -1,6 +1,6 @@
 //! Closing: in order from either side or both, by reset, by giving up (RFC 9293, 3.6 and 3.10).
 
-use super::types::{End, Received, State};
+use super::types::{End, Received, State, Urgent};
 use super::{Config, Tcp, Timer};
 use crate::time::Instant;
 use sluicenet_wire::tcp::{Flags, Segment};
@@ -47,7 +47,7 @@ impl Tcp {
         let (seq, ack) = (self.wire_seq(self.snd_max), self.wire_ack());
         self.drop_connection(end);
         if reset {
-            (self.rst_due, self.rst_seq) = (true, seq.0);
+            (self.urgent, self.rst_seq) = (Urgent::Reset, seq.0);
             (self.rst_has_ack, self.rst_ack) = (true, ack.0);
         }
     }
@@ -71,7 +71,7 @@ impl Tcp {
         if seg.flags.contains(Flags::RST) {
             return;
         }
-        self.rst_due = true;
+        self.urgent = Urgent::Reset;
         if seg.flags.contains(Flags::ACK) {
             (self.rst_seq, self.rst_has_ack) = (seg.ack.0, false);
         } else {

@@ -135,6 +135,8 @@ pub enum ConfigError {
     RtoOutOfOrder,
     /// `ack_every` or the initial window is zero.
     ZeroSegments,
+    /// DCTCP reacts to marks, which need ECN.
+    DctcpWithoutEcn,
     /// Above 1 GiB a window does not fit beside window scaling (RFC 7323, 2.3).
     BufferTooLarge(u32),
 }
@@ -162,6 +164,7 @@ impl core::fmt::Display for ConfigError {
             ConfigError::ZeroTick => write!(f, "tick must not be zero"),
             ConfigError::RtoOutOfOrder => write!(f, "rto: 0 < base <= max and min <= max must hold"),
             ConfigError::ZeroSegments => write!(f, "ack_every and the initial window must be at least one segment"),
+            ConfigError::DctcpWithoutEcn => write!(f, "DCTCP reacts to marks, and ecn is false"),
             ConfigError::BufferTooLarge(bytes) => write!(f, "a buffer of {bytes} bytes: at most {MAX_BUFFER}"),
         }
     }
@@ -192,6 +195,9 @@ impl Config {
         }
         if self.ack_every == 0 || self.initial_window == InitialWindow::Segments(0) {
             return Err(ConfigError::ZeroSegments);
+        }
+        if self.congestion == Algorithm::Dctcp && !self.ecn {
+            return Err(ConfigError::DctcpWithoutEcn);
         }
         let rto = &self.rto;
         if rto.base == Duration::ZERO || rto.base > rto.max || rto.min > rto.max {

@@ -42,6 +42,7 @@ use congestion::{Controller, Window};
 use reassembly::Reassembly;
 use rtt::Rtt;
 use scoreboard::Scoreboard;
+use types::Urgent;
 
 /// Where loss recovery stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +124,8 @@ pub struct Tcp {
     /// Send the segment at `snd_una` again, whatever the window.
     rexmit_una: bool,
     probe_due: bool,
-    rst_due: bool,
+    /// The segment that goes before all others.
+    urgent: Urgent,
     recv_buf: u32,
     /// Timestamp that, once echoed, ends a round of receive buffer adaptation.
     round_ts: u32,
@@ -159,6 +161,8 @@ pub struct Tcp {
     rexmit_mark: u32,
     /// No challenge acknowledgment is sent before this time (RFC 5961, 7), in units of 2^36 ps, about 69 ms.
     challenge_at: u32,
+    /// Position that an [`Urgent::PriorAck`] acknowledges, modulo 2^32.
+    prior_nxt: u32,
     rst_seq: u32,
     rst_ack: u32,
     rst_has_ack: bool,

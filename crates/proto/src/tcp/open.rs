@@ -5,7 +5,7 @@ use super::congestion::{Controller, Window};
 use super::reassembly::Reassembly;
 use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
-use super::types::{CacheEntry, End, Received, State, Stats};
+use super::types::{CacheEntry, End, Received, State, Stats, Urgent};
 use super::{Mode, Tcp, Timer};
 use crate::time::{Duration, Instant};
 use sluicenet_wire::tcp::{Flags, Segment};
@@ -76,7 +76,7 @@ impl Tcp {
             fin_received: false,
             rexmit_una: false,
             probe_due: false,
-            rst_due: false,
+            urgent: Urgent::No,
             mss: DEFAULT_MSS,
             iss,
             irs: 0,
@@ -116,6 +116,7 @@ impl Tcp {
             end: End::Orderly,
             round_ts: 0,
             round_start: 0,
+            prior_nxt: 0,
             fin_at: u64::MAX,
             rst_seq: 0,
             recover_fs: 0,

@@ -1,8 +1,8 @@
 //! A segment comes in (RFC 9293, 3.10.7; RFC 7323, 5; RFC 5961).
 
 use super::open::ECN_SETUP;
-use super::types::{End, Received, State};
-use super::{Config, Mode, Tcp};
+use super::types::{End, Received, State, Urgent};
+use super::{Algorithm, Config, Mode, Tcp};
 use crate::time::{Duration, Instant};
 use sluicenet_wire::tcp::{Flags, Segment};
 
@@ -25,7 +25,8 @@ impl Tcp {
     #[inline]
     pub fn receive(&mut self, cfg: &Config, now: Instant, seg: &Segment, ce: bool) -> Received {
         self.stats.segments_received = self.stats.segments_received.wrapping_add(1);
-        if self.predicted(seg) && !ce {
+        // A mark is an event if it differs from the mark that is echoed.
+        if self.predicted(seg) && ce == self.ecn_echo {
             let acked = seg.ack.0.wrapping_sub(self.wire_seq(self.snd_una).0);
             let fits = u64::from(seg.len) <= self.rcv_adv - self.rcv_nxt;
             // No new acknowledgment, no data, while data is out: a duplicate, not for this path.
@@ -193,7 +194,7 @@ impl Tcp {
                 return received;
             }
         }
-        self.on_ecn(seg, ce);
+        self.on_ecn(cfg, seg, ce);
         if seg.seq_len() != 0 {
             let end = start + i64::from(seg.len);
             let placed = Placed { start, end, fin: seg.flags.contains(Flags::FIN) };
@@ -253,9 +254,16 @@ impl Tcp {
         }
     }
 
-    /// The receiver's half of ECN (RFC 3168, 6.1.3): a mark is echoed until the sender has reduced its window.
-    fn on_ecn(&mut self, seg: &Segment, ce: bool) {
+    /// The receiver's half of ECN. A mark is echoed until the sender has reduced its window (RFC 3168, 6.1.3); for DCTCP
+    /// acknowledgments echo exactly the segments that were marked.
+    fn on_ecn(&mut self, cfg: &Config, seg: &Segment, ce: bool) {
         if !self.ecn_ok {
+            return;
+        }
+        if cfg.congestion == Algorithm::Dctcp {
+            if seg.len != 0 && ce != self.ecn_echo {
+                self.change_echo(ce);
+            }
             return;
         }
         if seg.flags.contains(Flags::CWR) {
@@ -264,6 +272,19 @@ impl Tcp {
         if ce && seg.len != 0 {
             self.ecn_echo = true;
         }
+    }
+
+    /// The first segment after others that were not marked alike (RFC 8257, 3.2): the others are acknowledged at once,
+    /// with their own echo.
+    fn change_echo(&mut self, ce: bool) {
+        if self.ack_pending > 0 {
+            // A second change before the acknowledgment is sent has nothing more to acknowledge.
+            self.urgent = Urgent::PriorAck;
+            self.prior_nxt = self.rcv_nxt as u32;
+            self.ack_pending = 0;
+            self.delack_at = Instant::MAX;
+        }
+        self.ecn_echo = ce;
     }
 
     /// Data and FIN of a segment that has not been ruled out.

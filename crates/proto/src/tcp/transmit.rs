@@ -1,7 +1,7 @@
 //! Sending of a segment. `wants_transmit` and `poll_transmit` use the same decision, so that they agree.
 
 use super::open::{ECN_SETUP, MAX_FIELD};
-use super::types::{State, Transmit};
+use super::types::{State, Transmit, Urgent};
 use super::{Config, Mode, Tcp, Timer};
 use crate::time::Instant;
 use sluicenet_wire::seq::SeqNumber;
@@ -16,6 +16,7 @@ const fn sack_option_bytes(n: u32) -> u32 {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
     Reset,
+    PriorAck,
     Syn,
     Ack,
     Data(Data),
@@ -89,13 +90,14 @@ impl Tcp {
             Action::Ack => self.send_ack(cfg, now),
             Action::Syn => self.send_syn(cfg, now),
             Action::Reset => self.send_reset(),
+            Action::PriorAck => Some(self.send_prior_ack(cfg, now)),
         }
     }
 
     #[inline(always)]
     fn next(&self, cfg: &Config) -> Option<Action> {
-        if self.rst_due {
-            return Some(Action::Reset);
+        if self.urgent != Urgent::No {
+            return Some(if self.urgent == Urgent::Reset { Action::Reset } else { Action::PriorAck });
         }
         if self.can_send() {
             // Data segments are full and have no room for SACK blocks, so missing ranges are reported first.
@@ -291,6 +293,27 @@ impl Tcp {
         self.emit(cfg, now, Piece { seq, len: 0, flags: Flags::ACK, ect: false, retransmission: false })
     }
 
+    /// Acknowledges the segments before the last one, whose mark is echoed from now on.
+    #[cold]
+    fn send_prior_ack(&mut self, cfg: &Config, now: Instant) -> Transmit {
+        self.urgent = Urgent::No;
+        let flags = if self.ecn_echo { Flags::ACK } else { Flags::ACK.with(Flags::ECE) };
+        let prior = self.rcv_nxt - u64::from((self.rcv_nxt as u32).wrapping_sub(self.prior_nxt));
+        self.last_ack_sent = self.last_ack_sent.max(prior);
+        let segment = Segment {
+            seq: self.wire_seq(self.snd_max),
+            ack: SeqNumber(self.irs.wrapping_add(self.prior_nxt)),
+            // The right edge stays.
+            window: ((self.rcv_adv - prior) >> self.rcv_shift).min(u64::from(MAX_FIELD)) as u16,
+            len: 0,
+            flags,
+            timestamps: if self.timestamps_ok { Some((cfg.timestamp(now), self.ts_recent)) } else { None },
+            sack: SackBlocks::EMPTY,
+            syn: SynOptions::default(),
+        };
+        Transmit { segment, offset: self.snd_max.saturating_sub(1), ect: false, retransmission: false }
+    }
+
     /// SACK blocks, as many as fit beside `len` bytes of payload.
     #[cold]
     fn blocks_beside(&self, cfg: &Config, len: u32) -> SackBlocks {
@@ -377,7 +400,7 @@ impl Tcp {
 
     #[cold]
     fn send_reset(&mut self) -> Option<Transmit> {
-        self.rst_due = false;
+        self.urgent = Urgent::No;
         let mut segment = Segment { seq: SeqNumber(self.rst_seq), flags: Flags::RST, ..Segment::default() };
         if self.rst_has_ack {
             let ack = self.rst_ack;

@@ -31,6 +31,18 @@ pub enum State {
     TimeWait,
 }
 
+/// A segment that goes before all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Urgent {
+    /// None.
+    No,
+    /// A RST.
+    Reset,
+    /// An acknowledgment of the segments before the last one, which were not marked alike (RFC 8257, 3.2).
+    PriorAck,
+}
+
 /// How a connection came to be closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {

@@ -1,13 +1,14 @@
 //! Control loops, failures, and the rates of flows.
 
 use super::record::port_of;
-use super::{Counts, PortSelector, Routing, Topology};
+use super::{Counts, Level, PortSelector, Routing, Topology};
 use crate::error::Result;
 use crate::setting::{Kind, Section};
-use crate::units::{Bytes, DURATION_MAX, POSITIVE_SIZE};
+use crate::units::{Bytes, DURATION_MAX, LINK_RATE, POSITIVE_SIZE};
 use crate::{choices, settings};
 use core::ops::RangeInclusive;
 use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
 
 /// Steps of annealing: a few seconds of them.
 const ITERATIONS_MAX: u32 = 1 << 22;
@@ -69,6 +70,35 @@ impl Failure {
     pub(crate) fn check(&self, s: &Section<'_>) -> Result<()> {
         if self.until.is_some_and(|until| until <= self.at) {
             return Err(s.error("until", "it is back before it fails"));
+        }
+        Ok(())
+    }
+}
+
+settings! {
+    /// links that are slower for some time
+    pub model struct Slowdown in "slowdown" (s, counts: &Counts) {
+        /// an end of the link, or a switch for all of its links: "switch 2 port 5", "switch 2", "host 3"
+        port: PortSelector as (Kind::Text) = port_of(s, s.get("port").ok_or_else(|| s.missing("port"))?, counts)?,
+        /// the rate of both directions meanwhile
+        rate: Rate [LINK_RATE],
+        /// when it slows down, at the end of an epoch of 500 us; default 0
+        at: Duration = Duration::ZERO,
+        /// when it has its own rate again; default never
+        until: Option<Duration>,
+    }
+}
+
+impl Slowdown {
+    /// Checks how the keys relate.
+    pub(crate) fn check(&self, s: &Section<'_>, level: Level) -> Result<()> {
+        if self.until.is_some_and(|until| until <= self.at) {
+            return Err(s.error("until", "it is over before it begins"));
+        }
+        if level == Level::Flow {
+            return Err(s
+                .error_here("at the flow level links have one rate")
+                .hint("scenario.level = \"packet\", or a rate of the level of links in [[topology.level]]"));
         }
         Ok(())
     }

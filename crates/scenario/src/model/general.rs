@@ -1,5 +1,6 @@
 //! `[scenario]`: the run as a whole.
 
+use super::CongestionManagement;
 use crate::error::Result;
 use crate::setting::Section;
 use crate::units::POSITIVE_TIME;
@@ -124,6 +125,9 @@ settings! {
         /// the stack of the hypervisors below the VMs' transports (Crisan 2014, 5.4.1), instead of flow_control
         #[serde(skip)]
         hypervisor: Option<Hypervisor>,
+        /// the congestion management of the physical network (Crisan 2014, 2.6), instead of red.enabled and qcn.enabled
+        #[serde(skip)]
+        congestion_management: Option<CongestionManagement>,
         /// whether packets or the rates of flows are simulated; default packet
         #[serde(skip_serializing_if = "Level::is_packet")]
         level: Level = Level::Packet,

@@ -1,11 +1,14 @@
 //! The typed, validated model of a scenario: plain data, every default resolved. Each file declares the keys of its
 //! sections.
 
+pub(crate) mod active_queue;
 mod control;
+mod ets;
 mod general;
 mod hypervisor;
 mod network;
 mod policy;
+mod qcn;
 mod record;
 mod server;
 mod stacks;
@@ -14,7 +17,9 @@ mod table;
 mod testbed;
 mod workload;
 
-pub use control::{Control, Failure, FlowLevel, SharedRates};
+pub use active_queue::{Above, CongestionManagement, NotCapable, Red, Wred, WredEcn};
+pub use control::{Control, Failure, FlowLevel, SharedRates, Slowdown};
+pub use ets::Ets;
 pub use general::{FlowControl, General, Hypervisor, Level, ParameterSet};
 pub use hypervisor::{
     Overlay, Weight, ZBRIDGE_BUFFER_MAX, ZBRIDGE_TIMEOUT, ZBridge, ZCredit, check_channel, check_credits,
@@ -22,11 +27,12 @@ pub use hypervisor::{
 pub use network::{Blocks, Counts, Link, OVERSUBSCRIPTION, Routing, Shape, Topology};
 pub(crate) use network::{LEVELS_MAX, LevelKeys, ShapeKind};
 pub use policy::{Party, Policy, Rule, Tenant};
+pub use qcn::{Limiters, NoTimer, Qcn, Sampling, Split};
 pub use record::{PortSelector, Record};
 pub(crate) use server::VM_MAX;
 pub use server::{Adapter, Queueing, Server, SlowVm, VSwitch, WhenFull};
 pub use stacks::{Congestion, InitialWindow, Off, Tcp, TcpLight, TcpPreset, Udp};
-pub use switch::{BufferPolicy, Deadlock, Forwarding, Framing, FramingKind, Pfc, Switch};
+pub use switch::{BufferPolicy, Deadlock, Forwarding, Framing, FramingKind, Pfc, SharedBuffer, Switch};
 pub use table::{Figure, Table, TableAxis};
 pub use testbed::{TenantKind, Testbed, VirtualSwitch};
 pub use workload::{
@@ -49,7 +55,13 @@ pub static ROOT: Spec = crate::tables! {
     topology: Kind::Table(Topology::SPEC),
     control: Kind::Table(Control::SPEC),
     failure: Kind::Tables(&[Failure::SPEC]),
+    slowdown: Kind::Tables(&[Slowdown::SPEC]),
     switch: Kind::Table(Switch::SPEC),
+    buffer: Kind::Table(SharedBuffer::SPEC),
+    red: Kind::Table(Red::SPEC),
+    wred: Kind::Tables(&[Wred::SPEC]),
+    qcn: Kind::Table(Qcn::SPEC),
+    ets: Kind::Table(Ets::SPEC),
     pfc: Kind::Table(Pfc::SPEC),
     adapter: Kind::Table(Adapter::SPEC),
     server: Kind::Table(Server::SPEC),
@@ -88,8 +100,26 @@ pub struct Scenario {
     /// Links and switches that fail.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
+    /// Links that are slower for some time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slowdowns: Vec<Slowdown>,
     /// Every switch.
     pub switch: Switch,
+    /// One pool of memory for each switch.
+    #[serde(skip_serializing_if = "SharedBuffer::is_off")]
+    pub buffer: SharedBuffer,
+    /// Random early detection at the outputs of every switch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub red: Option<Red>,
+    /// WRED profiles at the outputs of every switch.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub wred: Vec<Wred>,
+    /// Quantized congestion notification.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qcn: Option<Qcn>,
+    /// Enhanced transmission selection at the outputs of switches and adapters.
+    #[serde(skip_serializing_if = "Ets::is_off")]
+    pub ets: Ets,
     /// Priority flow control on every physical link.
     pub pfc: Pfc,
     /// Every server's network adapter.

@@ -118,6 +118,12 @@ choices! {
         GlobalFirstFit = "global-first-fit",
         /// Hedera: a hash of the flow, and a core for each elephant's destination (Al-Fares 2012, 4.2.4).
         SimulatedAnnealing = "simulated-annealing",
+        /// The switch's least congested port, as congestion notifications tell (Crisan 2014, 2.3.5).
+        SwitchAr = "switch-ar",
+        /// The source adds a path at each congestion notification (Crisan 2014, 2.4).
+        R2c2 = "r2c2",
+        /// The same with a rate limiter for each path.
+        R3c2 = "r3c2",
         /// No fat-tree but a tree whose links upwards carry all that hosts can send.
         NonBlocking = "non-blocking",
         /// No fat-tree but a tree whose pods' one link upwards is oversubscribed (Al-Fares 2012, 3.5).
@@ -143,7 +149,22 @@ impl Routing {
 
     /// Whether frames of a flow can overtake each other.
     pub fn reorders(self) -> bool {
-        self == Routing::Random || self.has_control()
+        self.divides_flows() || self.has_control()
+    }
+
+    /// Whether frames of a flow take several paths at a time.
+    pub fn divides_flows(self) -> bool {
+        self == Routing::Random || self.needs_notifications()
+    }
+
+    /// Whether paths are chosen by congestion notifications.
+    pub fn needs_notifications(self) -> bool {
+        self == Routing::SwitchAr || self.is_by_source()
+    }
+
+    /// Whether sources choose paths.
+    pub fn is_by_source(self) -> bool {
+        matches!(self, Routing::R2c2 | Routing::R3c2)
     }
 }
 

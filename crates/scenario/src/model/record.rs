@@ -60,6 +60,9 @@ settings! {
         tcp: Option<Duration> [POSITIVE_TIME],
         /// hosts with sampled connections: a count (the first hosts) or a list; default all
         tcp_hosts: Option<Hosts> as (Kind::Hosts) = Hosts::read(s, "tcp_hosts", counts)?,
+        /// interval of samples of rate limiters, taken at the ends of epochs of 500 us; default no samples
+        #[serde(skip_serializing_if = "Option::is_none")]
+        limiters: Option<Duration> [POSITIVE_TIME],
         /// one row for each pause; default false
         pauses: bool = false,
         /// also write comma-separated files; default false

@@ -45,8 +45,8 @@ settings! {
         queueing: Queueing = Queueing::Voq,
         /// stop the host, or drop
         when_full: WhenFull = WhenFull::Stop,
-        /// whether frames that overtook others wait for them; default true with routing = "random"
-        let resequencing: bool = routing == Routing::Random && !zbridge.enabled,
+        /// whether frames that overtook others wait for them; default true where frames of a flow take several paths
+        let resequencing: bool = routing.divides_flows() && !zbridge.enabled,
         /// the longest time that they wait; default 1 ms
         // [d]: longer than any queue of the tables takes to drain (100 KB at 10 Gb/s: 80 us a hop), shorter than any
         // retransmission timeout.

@@ -19,6 +19,8 @@ choices! {
         Cubic = "cubic",
         /// Brakmo and Peterson 1995.
         Vegas = "vegas",
+        /// RFC 8257.
+        Dctcp = "dctcp",
     }
 }
 
@@ -104,7 +106,7 @@ impl Timeouts {
 
 settings! {
     /// every TCP stack
-    pub model struct Tcp in "tcp" (s, set: ParameterSet) {
+    pub model struct Tcp in "tcp" (s, set: ParameterSet, marks: bool) {
         /// the congestion control
         congestion: Congestion = set.plain_or(Congestion::Cubic, Congestion::NewReno),
         /// timeouts of Crisan 2014, Table 3.2; default tuned
@@ -147,8 +149,8 @@ settings! {
         timestamps: bool = true,
         /// window scaling (RFC 7323)
         window_scaling: bool = true,
-        /// explicit congestion notification (RFC 3168)
-        ecn: bool = false,
+        /// explicit congestion notification (RFC 3168); default true with dctcp, and where switches mark
+        ecn: bool = marks || congestion == Congestion::Dctcp,
         /// limited transmit (RFC 3042)
         limited_transmit: bool = true,
         /// proportional rate reduction in recovery (RFC 6937)
@@ -172,6 +174,11 @@ impl Tcp {
             return Err(s
                 .error("preset", "these presets are of Table 3.2, which is of parameters = \"crisan2014-ch3\" alone")
                 .hint("give rto_base, rto_min and rto_slop instead"));
+        }
+        if self.congestion == Congestion::Dctcp && !self.ecn {
+            return Err(s
+                .error_at(&["ecn", "congestion"], "DCTCP reacts to marks, and ecn is false")
+                .hint("remove `ecn`, or choose another congestion control"));
         }
         let us = |d: Duration| format!("{} us", d.as_us());
         let max = self.rto_max;

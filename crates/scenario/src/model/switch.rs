@@ -1,8 +1,8 @@
 //! Every physical switch: its buffers, priority flow control, framing.
 
-use super::{ParameterSet, Server};
+use super::{LEVELS_MAX, ParameterSet, Server};
 use crate::error::Result;
-use crate::setting::{Or, Section};
+use crate::setting::{Kind, Or, Section};
 use crate::units::{BUFFER, Bytes};
 use crate::{choices, settings};
 use sluicenet_proto::time::Duration;
@@ -46,6 +46,108 @@ settings! {
         /// when a frame is forwarded: at its first or last bit
         // 2.5.2.
         forwarding: Forwarding = set.plain_or(Forwarding::StoreAndForward, Forwarding::CutThrough),
+        /// mark frames that find more than this in the queue of their class (DCTCP), if their transport supports ECN;
+        /// default off
+        #[serde(skip_serializing_if = "Option::is_none")]
+        ecn_threshold: Option<Bytes> [BUFFER],
+    }
+}
+
+settings! {
+    /// the memory of the switches of one level
+    struct BufferLevel in "level" (s) {
+        /// 1 is next to the hosts
+        level: u32 [1..=LEVELS_MAX],
+        /// their memory
+        size: Bytes [BUFFER],
+    }
+}
+
+settings! {
+    /// one pool of memory for each switch, with dynamic thresholds, instead of a buffer for each port
+    pub model struct SharedBuffer in "buffer" (s, set: ParameterSet) {
+        /// the memory of a switch; default: each port has switch.buffer
+        #[serde(skip_serializing_if = "Option::is_none")]
+        size: Option<Bytes> [BUFFER],
+        /// the memory of the switches of one level, if it differs
+        let level as (Kind::Tables(&[BufferLevel::SPEC])),
+        /// Memory of the switches of levels that differ.
+        #[serde(skip)]
+        field levels: Vec<(u32, Bytes)> = levels(s)?,
+        /// bytes of its own that each priority has at each input, and at each output; default 0
+        reserved: Bytes [NO_BUFFER] = Bytes(0),
+        /// the part of the free bytes that a lossless priority may hold at an input before it is paused, as a power of 2
+        lossless_dynamic_th: f64 [DYNAMIC_TH] = 0.0,
+        /// the part of the free bytes that a lossy priority may hold at an input, as a power of 2
+        lossy_dynamic_th: f64 [DYNAMIC_TH] = 0.0,
+        /// the part of the free bytes that a lossy queue may hold at an output, as a power of 2
+        egress_dynamic_th: f64 [DYNAMIC_TH] = 0.0,
+        /// a paused priority goes on when it holds so much less than its threshold
+        xon_offset: Bytes [NO_BUFFER] = set.plain_or(Bytes(20_000), Bytes(17_000)),
+        /// memory for data that still arrives after a pause; default the headroom of all inputs and lossless priorities
+        #[serde(skip_serializing_if = "Option::is_none")]
+        headroom_pool: Option<Bytes> [NO_BUFFER],
+    }
+}
+
+/// Exponents of dynamic thresholds.
+const DYNAMIC_TH: core::ops::RangeInclusive<f64> = -8.0..=10.0;
+/// None at all, or what a buffer can have.
+const NO_BUFFER: core::ops::RangeInclusive<Bytes> = Bytes(0)..=*BUFFER.end();
+
+fn levels(s: &Section<'_>) -> Result<Vec<(u32, Bytes)>> {
+    let mut all: Vec<(u32, Bytes)> = Vec::new();
+    for t in s.tables("level")? {
+        let BufferLevel { level, size } = BufferLevel::read(&t)?;
+        if all.iter().any(|other| other.0 == level) {
+            return Err(t.error("level", format!("level {level} is given twice")));
+        }
+        all.push((level, size));
+    }
+    Ok(all)
+}
+
+impl SharedBuffer {
+    /// Whether switches have one pool.
+    pub fn is_on(&self) -> bool {
+        self.size.is_some() || !self.levels.is_empty()
+    }
+
+    /// Whether switches have a buffer for each port.
+    pub(crate) fn is_off(&self) -> bool {
+        !self.is_on()
+    }
+
+    /// Checks how the keys relate, and refuses those of other buffers.
+    pub(crate) fn check(&self, s: &Section<'_>, s_switch: &Section<'_>, s_pfc: &Section<'_>) -> Result<()> {
+        if self.is_off() {
+            let keys = [
+                "reserved",
+                "lossless_dynamic_th",
+                "lossy_dynamic_th",
+                "egress_dynamic_th",
+                "xon_offset",
+                "headroom_pool",
+            ];
+            return match keys.iter().find(|key| s.has(key)) {
+                Some(key) => {
+                    Err(s.error(key, format!("`{key}` has no effect: switches have no pool")).hint("set buffer.size"))
+                }
+                None => Ok(()),
+            };
+        }
+        if self.size.is_none() {
+            return Err(s
+                .error_here("`size` is missing: switches of other levels need it")
+                .hint("the memory of a switch"));
+        }
+        for (section, keys) in [(s_switch, ["buffer", "policy"]), (s_pfc, ["xoff", "xon"])] {
+            if let Some(key) = keys.iter().find(|key| section.has(key)) {
+                let message = format!("`{key}` has no effect: [buffer] gives the switches one pool");
+                return Err(section.error(key, message).hint("remove it, or remove [buffer]"));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,11 +2,12 @@
 
 use sluicenet_node::packet::{Address, Framing, Kind, Packet};
 use sluicenet_node::server::HYPERVISOR;
+use sluicenet_proto::cee::qcn::Message;
 use sluicenet_proto::frame::{Frame, HostId};
 use sluicenet_wire::checksum::PseudoHeader;
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
-use sluicenet_wire::{pfc, tcp, tcplight, udp, vlan, vxlan, zbridge, zcredit};
+use sluicenet_wire::{pfc, qcn, tcp, tcplight, udp, vlan, vxlan, zbridge, zcredit};
 use std::net::Ipv4Addr;
 
 /// Hop limit of a packet; no switch here decrements it.
@@ -96,6 +97,9 @@ pub fn bytes(packet: &Packet, framing: Framing, sender: u32) -> Vec<u8> {
     if packet.kind() == Kind::Credit {
         return credit(packet);
     }
+    if let Some(message) = packet.as_notification() {
+        return notification(packet, &message);
+    }
     if packet.kind() == Kind::Bridge {
         return padded(bridge(packet));
     }
@@ -143,6 +147,20 @@ fn credit(packet: &Packet) -> Vec<u8> {
     let [source, destination] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
     let inner = carried(packet, zcredit::Repr { destination, source, channel, message }.emit().to_vec());
     if packet.is_encapsulated() { tunnel(packet, &inner) } else { inner }
+}
+
+/// A congestion notification.
+fn notification(packet: &Packet, message: &Message) -> Vec<u8> {
+    let [about, to] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
+    let frame = qcn::Frame {
+        destination: to,
+        source: MacAddress::switch((message.cpid >> 32) as u32),
+        priority: packet.priority(),
+        message: qcn::Repr::of(message.cpid, message.notification.into_parts(), message.priority, about),
+    };
+    let mut bytes = vec![0; frame.emitted_len()];
+    frame.emit(&mut bytes);
+    bytes
 }
 
 /// The outer headers: Ethernet with its 802.1Q tag, IP, UDP, VXLAN.

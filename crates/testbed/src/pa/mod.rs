@@ -271,6 +271,7 @@ pub fn kernel_name(congestion: Congestion) -> &'static str {
         Congestion::NewReno => "reno",
         Congestion::Cubic => "cubic",
         Congestion::Vegas => "vegas",
+        Congestion::Dctcp => "dctcp",
         // For congestion controls that users add as in docs/extending.md.
         #[allow(unreachable_patterns)]
         _ => "simulated-only",

@@ -58,8 +58,8 @@ settings! {
         let timestamps: bool = d.timestamps,
         /// window scaling (RFC 7323); default true
         let window_scaling: bool = d.window_scaling,
-        /// explicit congestion notification (RFC 3168); default false
-        let ecn: bool = d.ecn,
+        /// explicit congestion notification (RFC 3168); default whether congestion is dctcp
+        let ecn: bool = congestion == Congestion::Dctcp,
         /// limited transmit (RFC 3042); default true
         let limited_transmit: bool = d.limited_transmit,
         /// proportional rate reduction in recovery (RFC 6937); default false
@@ -141,6 +141,7 @@ pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<T
     // Check with Ethernet's usual MTU; opening the device checks a larger one.
     tunnel.tcp(1500).map_err(|e| match e {
         tcp::ConfigError::MaxBufferTooSmall { .. } => s.error("max_buffer", e.to_string()),
+        tcp::ConfigError::DctcpWithoutEcn => s.error_at(&["ecn", "congestion"], e.to_string()),
         tcp::ConfigError::BufferOutOfRange { .. } => s.error_at(&["buffer", "max_buffer"], e.to_string()),
         _ => s.error_here(e.to_string()),
     })?;

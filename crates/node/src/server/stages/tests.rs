@@ -176,6 +176,10 @@ fn config() -> ServerConfig {
             repetition: alloc::vec![None],
             marks: Watermarks { capacity: 100_000, xoff: 60_000, xon: 40_000, headroom: 40_000 },
             resequencing: None,
+            rate: alloc::vec![sluicenet_proto::units::Rate::gbps(10)],
+            ets: None,
+            notifications: false,
+            source: None,
         }),
         seed: 1,
     }

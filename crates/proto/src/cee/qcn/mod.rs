@@ -6,6 +6,7 @@
 pub mod congestion_point;
 pub mod reaction_point;
 
+use crate::frame::Priority;
 use crate::rng::Rng;
 
 pub use congestion_point::{CongestionPoint, CongestionPointConfig, Notification, Sampling};
@@ -13,6 +14,17 @@ pub use reaction_point::{ReactionPoint, ReactionPointConfig};
 
 /// The largest quantised feedback: six bits.
 pub const FEEDBACK_MAX: u8 = 63;
+
+/// A congestion notification message, without the addresses of its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Identifier of the congestion point.
+    pub cpid: u64,
+    /// The state of its queue.
+    pub notification: Notification,
+    /// The priority of the sampled frame.
+    pub priority: Priority,
+}
 
 /// A length drawn evenly from 85 to 115 % of `mean`, so that samples and cycles of different flows do not stay in step.
 fn jittered(mean: u64, rng: &mut Rng) -> u64 {

@@ -4,6 +4,7 @@
 //! sees the window and the acknowledged bytes, never the connection: loss detection and recovery are common to all.
 
 mod cubic;
+mod dctcp;
 mod newreno;
 mod vegas;
 
@@ -11,6 +12,7 @@ mod vegas;
 mod tests;
 
 pub use cubic::Cubic;
+pub use dctcp::Dctcp;
 pub use newreno::NewReno;
 pub use vegas::Vegas;
 
@@ -75,6 +77,17 @@ pub struct Ack {
     pub after_timeout: bool,
 }
 
+/// An acknowledgment of new data that echoes a mark (RFC 3168, 6.1.2).
+#[derive(Clone, Copy, Debug)]
+pub struct Echo {
+    /// Bytes newly acknowledged.
+    pub bytes: u32,
+    /// Stream position up to which all is acknowledged.
+    pub una: u64,
+    /// Stream position up to which all has been sent.
+    pub sent: u64,
+}
+
 /// A sign of congestion.
 #[derive(Clone, Copy, Debug)]
 pub struct Congestion {
@@ -101,11 +114,14 @@ pub enum Signal {
 
 /// An algorithm: how the window answers to acknowledgments and to congestion.
 pub trait Control: Default {
-    /// New data was acknowledged outside of fast recovery.
+    /// New data was acknowledged outside of fast recovery, without the echo of a mark.
     fn on_ack(&mut self, window: &mut Window, ack: &Ack);
 
     /// Returns the new slow start threshold; the connection sets `cwnd`: to it, or to one segment after a timeout.
     fn on_congestion(&mut self, window: &Window, congestion: &Congestion) -> u32;
+
+    /// An acknowledgment echoed a mark; [`Control::on_congestion`] follows if it is the first of its window of data.
+    fn on_echo(&mut self, _echo: &Echo) {}
 
     /// The retransmission timer ran out for data whose loss has already set the threshold; the threshold stays.
     fn on_repeated_timeout(&mut self) {}
@@ -152,6 +168,12 @@ macro_rules! algorithms {
                     $(Controller::$name(control) => control.on_congestion(window, congestion)),+
                 }
             }
+            #[inline]
+            pub(super) fn on_echo(&mut self, echo: &Echo) {
+                match self {
+                    $(Controller::$name(control) => control.on_echo(echo)),+
+                }
+            }
             pub(super) fn on_repeated_timeout(&mut self) {
                 match self {
                     $(Controller::$name(control) => control.on_repeated_timeout()),+
@@ -174,4 +196,6 @@ algorithms! {
     Cubic,
     /// Brakmo and Peterson 1995.
     Vegas,
+    /// RFC 8257.
+    Dctcp,
 }

@@ -112,8 +112,8 @@ fn the_first_flight_is_the_initial_window_and_slow_start_doubles_it() {
 #[test]
 fn a_window_that_is_not_used_does_not_grow() {
     // RFC 9438, 4.6 and RFC 7661, 1: an unused window proves nothing.
-    for congestion in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Vegas] {
-        let mut pair = Pair::established(Config { congestion, restart_after_idle: false, ..config() });
+    for congestion in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Vegas, Algorithm::Dctcp] {
+        let mut pair = Pair::established(Config { congestion, ecn: true, restart_after_idle: false, ..config() });
         for _ in 0..50 {
             pair.to_write[CLIENT] = 2_000;
             pair.drive(ms(1));

@@ -81,3 +81,47 @@ fn a_loss_and_a_mark_in_one_window_reduce_it_once() {
     let again: Vec<_> = pair.log.iter().filter(|s| s.transmit.retransmission).collect();
     assert!(again.iter().all(|s| !s.transmit.ect), "what is sent again is not marked (6.1.5)");
 }
+
+fn dctcp() -> Config {
+    Config { congestion: Algorithm::Dctcp, ..ecn() }
+}
+
+/// Positions in the client's stream that the server's acknowledgments reach, with the echo of each.
+fn echoes(pair: &Pair) -> Vec<(u32, bool)> {
+    let first = pair.log.iter().find(|s| s.from == CLIENT && s.transmit.segment.len != 0).unwrap().transmit.segment.seq;
+    let acks = pair.log.iter().filter(|s| s.from == SERVER && s.transmit.segment.ack.since(first) > 0);
+    acks.map(|s| (s.transmit.segment.ack.since(first) as u32, s.has(Flags::ECE))).collect()
+}
+
+#[test]
+fn dctcp_echoes_exactly_the_bytes_that_were_marked() {
+    // RFC 8257, 3.2: with an acknowledgment for two segments, each change of the mark is acknowledged at once.
+    for marked in [5..=5, 5..=6, 6..=8, 4..=9, 5..=20] {
+        let mut pair = Pair::established(dctcp()).with_rule({
+            let marked = marked.clone();
+            move |s| if s.from == CLIENT && marked.contains(&s.nth) { Fate::Mark } else { Fate::Deliver }
+        });
+        pair.to_write[CLIENT] = 40_000;
+        pair.drive(ms(20));
+        assert_eq!(pair.read[SERVER], 40_000);
+        let data = |s: &&Sent| s.from == CLIENT && s.transmit.segment.len != 0 && marked.contains(&s.nth);
+        let bytes: u32 = pair.log.iter().filter(data).map(|s| u32::from(s.transmit.segment.len)).sum();
+        let (mut before, mut echoed) = (0, 0);
+        for (to, echo) in echoes(&pair) {
+            echoed += if echo { to.saturating_sub(before) } else { 0 };
+            before = before.max(to);
+        }
+        assert_eq!((echoed, before), (bytes, 40_000), "{marked:?}");
+        assert!(!pair.server().ecn_echo);
+    }
+}
+
+#[test]
+fn dctcp_goes_on_when_every_segment_is_marked() {
+    let mut pair = Pair::established(dctcp()).with_rule(|s| if s.from == CLIENT { Fate::Mark } else { Fate::Deliver });
+    pair.to_write[CLIENT] = 100_000;
+    pair.drive(ms(100));
+    assert_eq!((pair.read[SERVER], pair.client().stats().retransmissions), (100_000, 0));
+    assert!(pair.client().stats().ecn_reductions > 5);
+    assert!(pair.client().cwnd() >= 2_000);
+}

@@ -7,12 +7,12 @@ use sluicenet_wire::tcp::{SackBlocks, SynOptions};
 /// A configuration for each number.
 fn any_config(rng: &mut Rng) -> Config {
     let flip = |rng: &mut Rng| rng.below(2) == 0;
-    let congestion = [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Vegas][rng.below(3) as usize];
+    let congestion = [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Vegas, Algorithm::Dctcp][rng.below(4) as usize];
     Config {
         sack: flip(rng),
         timestamps: flip(rng),
         window_scaling: flip(rng),
-        ecn: flip(rng),
+        ecn: flip(rng) || congestion == Algorithm::Dctcp,
         limited_transmit: flip(rng),
         prr: flip(rng),
         restart_after_idle: flip(rng),

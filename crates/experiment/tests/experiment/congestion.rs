@@ -1,0 +1,315 @@
+//! Congestion management in whole worlds: QCN, RED, thresholds, transmission selection, and routing by notifications.
+
+use crate::worlds::{assert_same_bytes, attempt, execute, load};
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::rng::Rng;
+use sluicenet_records::{LimiterRow, MarkRow, PortRow, QueueRow, read};
+use sluicenet_testkit::Dir;
+
+/// A frame of 1,500 B, which the sampled queue does not include while it is on the wire.
+const FRAME: f64 = 1_500.0;
+
+/// Senders at the ports of one switch, each with a flow without end to the last host.
+fn into_one(senders: u32, transport: &str, sections: &str) -> String {
+    let flow =
+        |src| format!("[[workload]]\nkind = \"flow\"\nsrc = {src}\ndst = {senders}\ntransport = \"{transport}\"\n");
+    let flows: String = (0..senders).map(flow).collect();
+    format!(
+        "[scenario]\nparameters = \"crisan2014-ch2\"\nduration = \"60 ms\"\n[topology]\nkind = \"single-switch\"\n\
+         hosts = {}\nlink_delay = \"4 us\"\n{sections}\n{flows}[record]\nqueues = \"10 us\"\n\
+         queue_ports = [\"switch 0 port {senders}\"]\n",
+        senders + 1
+    )
+}
+
+/// The samples of the queue from `ms` on, in bytes, with the frame on the wire.
+fn queue(dir: &Dir, ms: u64) -> Vec<f64> {
+    let rows: Vec<QueueRow> = read(&dir.0).unwrap();
+    let later = rows.iter().filter(|row| row.time_ps >= ms * 1_000_000_000);
+    later.map(|row| row.bytes as f64 + FRAME).collect()
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+#[test]
+fn with_qcn_the_queue_of_ten_line_rate_senders_settles_at_the_set_point() {
+    let dir = Dir::new("congestion-qcn");
+    // The senders begin at ten times the rate of the link: the buffer holds the excess of some round trips.
+    let sections = "[switch]\nbuffer = \"1 MB\"\n[qcn]\nenabled = true\n";
+    let text = into_one(10, "udp", sections).replace("[record]", "[record]\nlimiters = \"1 ms\"");
+    let outcome = execute(&text, 1, Some(dir.0.clone()));
+    assert_eq!((outcome.totals.dropped, outcome.pauses), (0, 0));
+    let settled = queue(&dir, 20);
+    let mean = mean(&settled);
+    assert!((18_000.0..=22_000.0).contains(&mean), "{mean} B, Q_eq is 20,000 B");
+    assert!(settled.iter().all(|&bytes| bytes > FRAME), "the link never idles");
+    // Every sender has a limiter, and all rates together are that of the link.
+    let rows: Vec<LimiterRow> = read(&dir.0).unwrap();
+    let last = rows.iter().map(|row| row.time_ps).max().unwrap();
+    let rates: Vec<u64> = rows.iter().filter(|row| row.time_ps == last).map(|row| row.rate_bps).collect();
+    let sum = rates.iter().sum::<u64>() as f64 / 1e9;
+    assert!(rates.len() == 10 && (9.0..11.0).contains(&sum), "{rates:?}");
+    let marks: Vec<MarkRow> = read(&dir.0).unwrap();
+    assert_eq!(marks.iter().map(|row| row.notifications).sum::<u64>(), outcome.notifications);
+    assert!(outcome.notifications > 100);
+}
+
+#[test]
+fn limiters_can_be_those_of_flows_or_none() {
+    // Two flows of one host: one into the congested port, one elsewhere.
+    let scenario = |limiters: &str| {
+        format!(
+            "[scenario]\nparameters = \"crisan2014-ch2\"\nduration = \"30 ms\"\nwarmup = \"10 ms\"\n[topology]\n\
+             kind = \"single-switch\"\nhosts = 5\n[qcn]\nenabled = true\nlimiters = \"{limiters}\"\n\
+             [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 3\ntransport = \"udp\"\nrate = \"4 Gb/s\"\n\
+             [[workload]]\nkind = \"flow\"\nsrc = 1\ndst = 3\ntransport = \"udp\"\n\
+             [[workload]]\nkind = \"flow\"\nsrc = 2\ndst = 3\ntransport = \"udp\"\n"
+        )
+    };
+    let limited = execute(&scenario("destination"), 1, None);
+    let by_flow = execute(&scenario("flow"), 1, None);
+    let free = execute(&scenario("off"), 1, None);
+    assert_eq!((limited.totals.dropped > 1_000, by_flow.totals.dropped > 1_000), (false, false));
+    assert!(free.totals.dropped > 10_000, "{}", free.totals.dropped);
+    assert!(free.notifications > 10 * limited.notifications);
+}
+
+#[test]
+fn red_marks_what_it_can_and_drops_the_rest() {
+    let red = "[switch]\nbuffer = \"1 MB\"\n[red]\nenabled = true\n";
+    let mean_of = |sections: &str| {
+        let dir = Dir::new("congestion-red");
+        let outcome = execute(&into_one(8, "tcp", sections), 1, Some(dir.0.clone()));
+        (outcome.marked, mean(&queue(&dir, 20)))
+    };
+    let (none, red_tcp) = (mean_of("[switch]\nbuffer = \"1 MB\"\n"), mean_of(red));
+    assert!(none.0 == 0 && none.1 > 200_000.0, "{none:?}: windows fill the buffer");
+    assert!(red_tcp.0 > 0 && red_tcp.1 < 76_800.0, "{red_tcp:?}: below the maximum threshold");
+    let udp = execute(&into_one(4, "udp", red), 1, None);
+    assert_eq!(udp.marked, 0);
+    assert!(udp.switch_drops.frames(DropReason::EarlyDrop) > 10_000);
+    // In a lossless class nothing is dropped, whatever its transport.
+    let lossless = format!("{red}[pfc]\nenabled = true\n");
+    let lossless = execute(&into_one(4, "udp", &lossless), 1, None);
+    assert_eq!((lossless.totals.dropped, lossless.marked), (0, 0));
+}
+
+/// The queue of long DCTCP flows at 10 Gb/s, in frames of 1,500 B (Alizadeh et al. 2010, section 3.3).
+#[test]
+fn the_queue_of_two_dctcp_flows_oscillates_as_the_formula_says() {
+    let dir = Dir::new("congestion-dctcp");
+    // K = 65 frames of 1,500 B. Windows are not limited by buffers, and every frame is acknowledged.
+    let sections = "[switch]\nbuffer = \"1 MB\"\necn_threshold = \"97500 B\"\n[tcp]\ncongestion = \"dctcp\"\n\
+                    buffer = \"1 MB\"\nmax_buffer = \"1 MB\"\ndelayed_ack = \"off\"\n";
+    let text = into_one(2, "tcp", sections).replace("60 ms", "200 ms");
+    let outcome = execute(&text, 1, Some(dir.0.clone()));
+    assert_eq!((outcome.totals.dropped, outcome.flows.timeouts), (0, 0));
+    let frames: Vec<f64> = queue(&dir, 50).iter().map(|bytes| bytes / FRAME).collect();
+    let (low, high) = frames.iter().fold((f64::MAX, 0.0f64), |(low, high), &f| (low.min(f), high.max(f)));
+    assert!(low > 5.0 && high < 120.0, "{low} to {high} frames");
+}
+
+#[test]
+fn transmission_selection_divides_a_link_by_weight_and_serves_strict_priorities_first() {
+    // Priorities 0, 1 and 2 have 60, 30 and 10 %; priority 7 is strict and sends 2 Gb/s.
+    let flow = |src: u32, priority: u32, rate: &str| {
+        format!(
+            "[[workload]]\nkind = \"flow\"\nsrc = {src}\ndst = 4\ntransport = \"udp\"\npriority = {priority}\n\
+             rate = \"{rate}\"\n"
+        )
+    };
+    let flows = [flow(0, 0, "9 Gb/s"), flow(1, 1, "9 Gb/s"), flow(2, 2, "9 Gb/s"), flow(3, 7, "2 Gb/s")].concat();
+    for pfc in [false, true] {
+        let text = format!(
+            "[scenario]\nparameters = \"crisan2014-ch2\"\nduration = \"20 ms\"\nwarmup = \"10 ms\"\n[topology]\n\
+             kind = \"single-switch\"\nhosts = 5\n[pfc]\nenabled = {pfc}\n[ets]\nstrict = [7]\n\
+             [[ets.group]]\npriorities = [0]\nbandwidth = 60\n[[ets.group]]\npriorities = [1]\nbandwidth = 30\n\
+             [[ets.group]]\npriorities = [2, 3, 4, 5, 6]\nbandwidth = 10\n{flows}"
+        );
+        let outcome = execute(&text, 1, None);
+        let mbps: Vec<f64> = outcome.streams.each.iter().map(|stream| stream.mbps).collect();
+        let shared: f64 = mbps[..3].iter().sum();
+        for (n, share) in [(0, 60.0), (1, 30.0), (2, 10.0)] {
+            let percent = 100.0 * mbps[n] / shared;
+            assert!((percent - share).abs() < 1.0, "pfc {pfc}: {n} has {percent} %: {mbps:?}");
+        }
+        assert!((mbps[3] - 2_000.0).abs() < 50.0, "the strict one is not delayed: {mbps:?}");
+        assert_eq!(outcome.totals.dropped == 0, pfc);
+    }
+}
+
+/// A pool of 12 MB for a switch of 32 ports: one busy lossless input may hold half of what is shared, and lossy queues
+/// are bounded by the same memory.
+#[test]
+fn a_pool_is_shared_by_lossless_and_lossy_classes() {
+    let flows = |priority: u32, from: u32| -> String {
+        let flow = |src| {
+            format!(
+                "[[workload]]\nkind = \"flow\"\nsrc = {src}\ndst = 31\ntransport = \"udp\"\npriority = {priority}\n"
+            )
+        };
+        (from..from + 4).map(flow).collect()
+    };
+    let text = format!(
+        "[scenario]\nparameters = \"plain\"\nduration = \"20 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 32\n\
+         [pfc]\nenabled = true\nlossless = [3]\n[buffer]\nsize = \"12 MB\"\n{}{}",
+        flows(3, 0),
+        flows(0, 4)
+    );
+    let dir = Dir::new("congestion-pool");
+    let outcome = execute(&text, 1, Some(dir.0.clone()));
+    assert_eq!(outcome.violations, 0);
+    assert!(outcome.pauses > 4 && outcome.switch_drops.frames(DropReason::SwitchBuffer) > 1_000);
+    let ports: Vec<PortRow> = read(&dir.0).unwrap();
+    let longest = ports.iter().filter(|row| row.level == 1).map(|row| row.max_queue_bytes).max().unwrap();
+    // Four lossless groups and a lossy queue want all of it.
+    assert!((8_000_000..=12_000_000).contains(&longest), "{longest} B");
+    let small = text.replace("12 MB", "100 KB");
+    let error = attempt(&load(&small, "test", std::path::Path::new(".")).unwrap(), 1, None).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("of headroom"), "{error}");
+}
+
+/// Crisan 2014, Figure 2.20: four paths with 25, 10, 10 and 50 % of a link's rate.
+fn four_paths(routing: &str, sections: &str) -> String {
+    let slow = |root: u32, rate: &str| format!("[[slowdown]]\nport = \"switch {root} port 1\"\nrate = \"{rate}\"\n");
+    let slow = [slow(35, "2.5 Gb/s"), slow(33, "1 Gb/s"), slow(34, "1 Gb/s"), slow(32, "5 Gb/s")].concat();
+    format!(
+        "[scenario]\nparameters = \"crisan2014-ch2\"\nduration = \"40 ms\"\nwarmup = \"20 ms\"\n[topology]\n\
+         kind = \"k-ary-n-tree\"\nk = 2\nn = 5\nrouting = \"{routing}\"\n[pfc]\nenabled = true\n{slow}\
+         [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 7\ntransport = \"udp\"\nrate = \"9 Gb/s\"\n{sections}"
+    )
+}
+
+#[test]
+fn routing_by_notifications_finds_the_capacity_of_all_paths() {
+    let gbps = |routing: &str, qcn: &str| {
+        let outcome = execute(&four_paths(routing, &format!("[qcn]\nenabled = true\n{qcn}")), 1, None);
+        assert_eq!(outcome.totals.dropped, 0, "{routing}");
+        outcome.streams.each[0].mbps / 1e3
+    };
+    let deterministic = gbps("d-mod-k", "limiters = \"off\"\n");
+    let random = gbps("random", "limiters = \"off\"\n");
+    let adaptive = gbps("switch-ar", "limiters = \"off\"\n");
+    // A sample comes before the buffers of one input pause the path.
+    let r3c2 = gbps("r3c2", "sample_bytes = \"15 KB\"\n");
+    let all = [deterministic, random, adaptive, r3c2];
+    assert!((2.2..2.5).contains(&deterministic) && (3.5..4.5).contains(&random), "{all:?}");
+    assert!((5.0..8.0).contains(&adaptive) && r3c2 > 8.0, "{all:?}");
+    assert!(gbps("r2c2", "") > deterministic);
+}
+
+#[test]
+fn a_link_is_slower_for_some_time() {
+    let text = |until: &str| {
+        format!(
+            "[scenario]\nparameters = \"plain\"\n[topology]\nkind = \"single-switch\"\nhosts = 2\n[[slowdown]]\n\
+             port = \"host 1\"\nrate = \"1 Gb/s\"\nat = \"1 ms\"\n{until}\n[[workload]]\nkind = \"flow\"\nsrc = 0\n\
+             dst = 1\nbytes = \"10 MB\"\n"
+        )
+    };
+    let ms = |text: &str| crate::worlds::flows(text, "slow")[0].fct_ps.unwrap() as f64 / 1e9;
+    let (always, passing) = (ms(&text("")), ms(&text("until = \"5 ms\"")));
+    // 10 MB take 8.6 ms at 10 Gb/s with headers, and 86 ms at 1 Gb/s.
+    assert!(always > 70.0 && (10.0..25.0).contains(&passing), "{always} {passing}");
+}
+
+/// A random scenario with lossless classes and some congestion management.
+fn managed(rng: &mut Rng) -> String {
+    let mut pick = |of: &[&str]| of[rng.below(of.len() as u64) as usize].to_string();
+    let routing = pick(&["d-mod-k", "random", "switch-ar", "r2c2", "r3c2"]);
+    let qcn = pick(&["", "set_point = \"66 KB\"\n", "sampling = \"frames\"\n", "sample_bytes = \"30 KB\"\n"]);
+    let limiters = match routing.as_str() {
+        "r2c2" | "r3c2" => String::new(),
+        _ => format!("limiters = \"{}\"\n", pick(&["destination", "flow", "off"])),
+    };
+    let queue = pick(&[
+        "",
+        "[red]\nenabled = true\n",
+        "[[wred]]\npriorities = [0, 1]\ngreen_min_threshold = \"20 KB\"\n\
+        green_max_threshold = \"60 KB\"\ngreen_drop_probability = 10\nwred_green_enable = false\necn = \"ecn_all\"\n",
+    ]);
+    let ets = pick(&[
+        "",
+        "[ets]\nstrict = [7]\n[[ets.group]]\npriorities = [0, 1, 2]\nbandwidth = 80\n[[ets.group]]\n\
+        priorities = [3, 4, 5, 6]\nbandwidth = 20\n",
+    ]);
+    let buffer = pick(&[
+        "",
+        "[buffer]\nsize = \"600 KB\"\n",
+        "[buffer]\nsize = \"1 MB\"\nreserved = \"2 KB\"\n\
+        lossless_dynamic_th = -2\n",
+    ]);
+    let transport = pick(&["tcp", "udp"]);
+    let congestion = pick(&["newreno", "cubic", "vegas", "dctcp"]);
+    let virtual_network = pick(&[
+        "",
+        "[server]\nvirtual_network = true\nvms = 2\n[vswitch]\nlossless = true\n\
+        [overlay]\nmtu = \"1400 B\"\n",
+    ]);
+    let seed = rng.below(1 << 30);
+    format!(
+        "[scenario]\nparameters = \"crisan2014-ch2\"\nduration = \"4 ms\"\nseed = {seed}\n[topology]\n\
+         kind = \"k-ary-n-tree\"\nk = 2\nn = 3\nrouting = \"{routing}\"\n[pfc]\nenabled = true\n{virtual_network}\
+         [tcp]\ncongestion = \"{congestion}\"\n[qcn]\nenabled = true\n{qcn}{limiters}{queue}{ets}{buffer}[[workload]]\n\
+         kind = \"incast\"\nsenders = 5\nreceiver = 7\nbytes = \"100 KB\"\nrounds = 5\ngap = \"20 us\"\n\
+         transport = \"{transport}\"\n[[workload]]\nkind = \"permutation\"\npattern = \"random\"\ntransport = \"udp\"\n\
+         priority = \"per-host\"\n[[slowdown]]\nport = \"switch 9\"\nrate = \"3 Gb/s\"\nat = \"1 ms\"\nuntil = \"3 ms\"\n"
+    )
+}
+
+#[test]
+fn nothing_is_lost_in_lossless_classes_whatever_manages_congestion() {
+    let mut rng = Rng::from_words(&[25]);
+    let (mut notifications, mut marked) = (0, 0);
+    for case in 0..40 {
+        let text = managed(&mut rng);
+        let outcome = execute(&text, 1, None);
+        assert_eq!((outcome.totals.dropped, outcome.violations), (0, 0), "case {case}: {text}");
+        notifications += outcome.notifications;
+        marked += outcome.marked;
+    }
+    assert!(notifications > 1_000 && marked > 0, "{notifications} {marked}");
+}
+
+#[test]
+fn one_thread_or_several_write_the_same_bytes() {
+    let mut rng = Rng::from_words(&[26]);
+    for case in 0..6 {
+        let text = managed(&mut rng);
+        assert_same_bytes(&format!("managed-{case}"), |threads, dir| {
+            drop(execute(&text, threads, Some(dir.0.clone())))
+        });
+    }
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused_before_the_run() {
+    let head = "[scenario]\nparameters = \"crisan2014-ch2\"\nduration = \"1 ms\"\n[topology]\nkind = \"k-ary-n-tree\"\n\
+                k = 2\nn = 3\n";
+    let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 7\ntransport = \"udp\"\n";
+    for (sections, message) in [
+        ("[ets]\n[[ets.group]]\npriorities = [0,1,2,3,4,5,6,7]\nbandwidth = 90\n", "90 % in all"),
+        ("[ets]\nstrict = [7]\n[[ets.group]]\npriorities = [0,1,2,3,4,5]\nbandwidth = 100\n", "priority 6"),
+        ("[red]\nenabled = true\nmin_threshold = \"80 KB\"\n", "is above max_threshold"),
+        ("[red]\nenabled = true\nabove = \"drop\"\n[pfc]\nenabled = true\n", "which is lossless"),
+        ("[qcn]\nenabled = true\nmin_rate = \"20 Gb/s\"\n", "above the rate of a server's link"),
+        ("[qcn]\nenabled = true\nsample_frames = 10\n", "no effect"),
+        ("[qcn]\nenabled = true\nsplit = \"fraction\"\n", "no effect"),
+        ("[tcp]\ncongestion = \"dctcp\"\necn = false\n", "DCTCP reacts to marks"),
+        (
+            "[[wred]]\npriorities = [9]\ngreen_min_threshold = \"1 KB\"\ngreen_max_threshold = \"2 KB\"\n",
+            "out of range",
+        ),
+        ("[[wred]]\npriorities = [1]\ngreen_min_threshold = \"3 KB\"\ngreen_max_threshold = \"2 KB\"\n", "is above"),
+        ("[scenario2]\n", "unknown key"),
+    ] {
+        let text = format!("{head}{sections}{flow}");
+        let error = match load(&text, "test", std::path::Path::new(".")) {
+            Err(e) => e.to_string(),
+            Ok(loaded) => attempt(&loaded, 1, None).map(|_| ()).expect_err(sections).to_string(),
+        };
+        assert!(error.contains(message), "{sections}: {error}");
+    }
+}

@@ -1,0 +1,72 @@
+//! `[ets]`: enhanced transmission selection at switches and adapters.
+
+use crate::error::Result;
+use crate::setting::{Kind, Section};
+use crate::settings;
+use serde::{Serialize, Serializer};
+use sluicenet_proto::cee::ets::{EtsConfig, EtsError, Group};
+use sluicenet_proto::frame::PrioritySet;
+
+settings! {
+    /// priorities that share a part of the bandwidth
+    struct EtsGroup in "group" (s) {
+        /// the priorities
+        priorities: Vec<u8> [0..=7],
+        /// percent of the bandwidth that strict priorities leave
+        bandwidth: u8 [1..=100],
+    }
+}
+
+settings! {
+    /// enhanced transmission selection (802.1Qaz) at every output of switches and adapters; round robin without groups
+    pub model struct Ets in "ets" (s) {
+        /// priorities that are served before the groups, the highest first; default none
+        let strict: Option<Vec<u8>> [0..=7],
+        /// priorities with the same share of the bandwidth; the shares are 100 in all
+        let group as (Kind::Tables(&[EtsGroup::SPEC])),
+        /// The settings of an output; none without groups.
+        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize")]
+        field config: Option<EtsConfig> = read(s, &strict.unwrap_or_default())?,
+    }
+}
+
+impl Ets {
+    /// Whether outputs serve their priorities round robin.
+    pub(crate) fn is_off(&self) -> bool {
+        self.config.is_none()
+    }
+}
+
+fn serialize<S: Serializer>(config: &Option<EtsConfig>, s: S) -> core::result::Result<S::Ok, S::Error> {
+    let Some(config) = config else { return s.serialize_none() };
+    let groups: Vec<(u8, u8)> = config.groups().iter().map(|g| (g.priorities.0, g.bandwidth)).collect();
+    (config.strict().0, groups).serialize(s)
+}
+
+fn set_of(priorities: &[u8]) -> PrioritySet {
+    PrioritySet(priorities.iter().fold(0, |set, priority| set | 1 << priority))
+}
+
+fn read(s: &Section<'_>, strict: &[u8]) -> Result<Option<EtsConfig>> {
+    let tables = s.tables("group")?;
+    if tables.is_empty() && strict.is_empty() {
+        return Ok(None);
+    }
+    let mut groups = Vec::new();
+    for t in &tables {
+        let EtsGroup { priorities, bandwidth } = EtsGroup::read(t)?;
+        groups.push(Group { priorities: set_of(&priorities), bandwidth });
+    }
+    EtsConfig::new(set_of(strict), groups).map(Some).map_err(|e| match e {
+        EtsError::Sum(sum) => {
+            s.error("group", format!("the bandwidths of the groups are {sum} % in all")).expected("100 %")
+        }
+        EtsError::NoBandwidth => s.error("group", "a group has no bandwidth").expected("at least 1 %"),
+        EtsError::Missing(priority) => s
+            .error_at(&["group", "strict"], format!("priority {priority} is in no group, and not strict"))
+            .hint("every priority from 0 to 7 belongs to `strict` or to one group"),
+        EtsError::Twice(priority) => s
+            .error_at(&["group", "strict"], format!("priority {priority} stands here twice"))
+            .hint("every priority from 0 to 7 belongs to `strict` or to one group"),
+    })
+}
