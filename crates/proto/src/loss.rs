@@ -8,7 +8,7 @@ pub struct Full<F>(pub F);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum DropReason {
-    /// A lossy queue of a physical switch was full.
+    /// A lossy queue of a physical switch was full, or its memory for notifications of its own.
     SwitchBuffer,
     /// A lossless class exceeded XOFF plus headroom: a violation, never congestion.
     HeadroomExceeded,

@@ -30,7 +30,9 @@ pub fn slowed(scenario: &Scenario) -> Scenario {
     s.vswitch.slow.iter_mut().for_each(|slow| slow.rate = Rate((slow.rate.as_bps() / by).max(1)));
     s.vswitch.vm_rate = Rate((s.vswitch.vm_rate.as_bps() / by).max(1));
     let times = [&mut s.switch.delay, &mut s.adapter.delay, &mut s.pfc.response, &mut s.general.warmup];
-    for time in times.into_iter().chain(s.general.duration.as_mut()) {
+    let path_timeout = s.qcn.as_mut().map(|qcn| &mut qcn.path_timeout);
+    let options = [s.general.duration.as_mut(), s.pfc.peer_response.as_mut(), path_timeout];
+    for time in times.into_iter().chain(options.into_iter().flatten()) {
         *time = longer(*time);
     }
     for workload in &mut s.workloads {

@@ -175,6 +175,7 @@ fn default(section: &str, key: &str, model: &Value) -> String {
             );
         }
         ("pfc", "headroom") if found.is_null() => return "`\"auto\"`".into(),
+        ("pfc", "peer_response") if found.is_null() => return "`\"by-rate\"`".into(),
         ("adapter", "resequencing") => return format!("`{}`", !found.is_null()),
         ("tcp", "initial_window") if found.is_object() => return format!("`{}`", found["segments"]),
         _ => {}

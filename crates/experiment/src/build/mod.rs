@@ -16,13 +16,14 @@ use sluicenet_node::link::Direction;
 use sluicenet_node::packet::Framing;
 use sluicenet_node::server::AnyServer;
 use sluicenet_node::switch::{self, ActiveQueue, AnyRoute, Marker, PortConfig, Switch, SwitchConfig};
-use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
+use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES, peer_response};
 use sluicenet_proto::cee::pfc::{QUANTUM_BITS, Repetition, Watermarks, quanta_time};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::{BUFFER_MAX, BufferPolicy, Error, Forwarding, Result, Scenario, Warning};
 use sluicenet_sim::world::{Node, World, WorldError};
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// A world, with the knowledge that the records need.
@@ -77,10 +78,41 @@ fn under_way(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
         .bytes()
 }
 
+/// Room that the receiving end of `into` needs above XOFF, with the slowest peer that is allowed for.
+fn needed(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
+    let pfc = &scenario.pfc;
+    let longest = pfc.peer_response.unwrap_or_else(|| peer_response(into.rate)).max(pfc.response);
+    let worst = Direction { pause_latency: back.pause_latency - pfc.response + longest, ..*back };
+    under_way(scenario, into, &worst).saturating_mul(1 + spare_pauses(back))
+}
+
 /// Room above XOFF at the receiving end of `into`.
 fn headroom(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
-    let computed = under_way(scenario, into, back).saturating_mul(1 + spare_pauses(back));
-    scenario.pfc.headroom.map_or(computed, |b| b.as_bytes())
+    scenario.pfc.headroom.map_or_else(|| needed(scenario, into, back), |b| b.as_bytes())
+}
+
+/// The headroom of a port, and the headroom that it needs.
+pub fn headroom_at(scenario: &Scenario, plan: &Plan, node: u32, port: u16) -> (u64, u64) {
+    let links = plan.directions(scenario);
+    let back = &links[plan.link_index(node, port)];
+    let into = &links[plan.link_index(back.to.0, back.to.1)];
+    (headroom(scenario, into, back), needed(scenario, into, back))
+}
+
+/// A warning if the headroom that a scenario gives is less than a link needs.
+fn small_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Option<Warning> {
+    let given = scenario.pfc.headroom.filter(|_| !lossless(scenario).is_empty())?.as_bytes();
+    let of_link = |l: &Direction| needed(scenario, l, &links[plan.link_index(l.to.0, l.to.1)]);
+    let (most, (node, port)) =
+        links.iter().map(|l| (of_link(l), l.to)).max_by_key(|&(bytes, to)| (bytes, Reverse(to)))?;
+    let message = || {
+        let name = plan.name(node);
+        format!(
+            "{given} B of headroom are fewer than the {most} B that can still arrive at {name} port {port} after a pause: \
+             frames can be lost there"
+        )
+    };
+    (given < most).then(|| scenario.locations.warning("pfc.headroom", message()))
 }
 
 /// Repetition of pause messages over `back`, if `back` damages bits. XON is repeated when the other end would have sent
@@ -111,7 +143,7 @@ fn check_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Resu
                 ("switch.delay", scenario.switch.delay),
                 ("pfc.response", scenario.pfc.response),
             ];
-            delays.sort_by_key(|delay| std::cmp::Reverse(delay.1));
+            delays.sort_by_key(|delay| Reverse(delay.1));
             let explains = |delay: Duration| rate.bytes_in(delay).saturating_mul(4) >= bytes;
             let key = delays.iter().find(|delay| explains(delay.1)).map_or("topology.level", |delay| delay.0);
             let message = format!("a link needs {bytes} B of headroom: at most {} B", BUFFER_MAX.0);
@@ -182,8 +214,9 @@ impl<'a> Network<'a> {
     /// buffers.
     pub fn new(scenario: &'a Scenario) -> Result<Network<'a>> {
         let plan = Arc::new(Plan::new(scenario)?);
-        let warnings = plan.check_deadlock(scenario)?;
+        let mut warnings = plan.check_deadlock(scenario)?;
         let links = plan.directions(scenario);
+        warnings.extend(small_headroom(scenario, &plan, &links));
         check_headroom(scenario, &plan, &links)?;
         check_quanta(scenario)?;
         congestion::check_limiters(scenario, &plan)?;

@@ -14,7 +14,7 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_records::{RecordError, RecordWriter, Status};
 use sluicenet_scenario::{Scenario, Warning};
 use sluicenet_sim::audit::{self, Totals};
-use sluicenet_sim::world::World;
+use sluicenet_sim::world::{Node, World};
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
 use std::sync::atomic::AtomicBool;
 
@@ -80,10 +80,13 @@ pub(super) fn execute(
         _ => collector.now(),
     };
     let losses = Losses::of(s, &engine);
+    let overrun = overrun(s, &plan, &engine);
     let deadlock = deadlock.map(|circle| name_circle(&plan, &circle));
     let status = match (&deadlock, end) {
         (Some(circle), _) => Status::Failed(format!("deadlock: {circle}")),
-        _ if losses.violations > 0 => Status::Failed(violated(losses.violations, losses.uncredited)),
+        _ if losses.violations > 0 => {
+            Status::Failed(violated(losses.violations, losses.uncredited, overrun.as_deref()))
+        }
         (None, RunEnd::Interrupted) => Status::InterruptedAt { at_ps: now.as_ps() },
         _ => Status::Complete,
     };
@@ -98,6 +101,7 @@ pub(super) fn execute(
         zbridge: collect::zbridge(&engine),
         violations: losses.violations,
         uncredited: losses.uncredited,
+        overrun,
         deadlock,
         tcp_bytes: collect::tcp_bytes(&engine),
         ..Outcome::new(end, now, warnings)
@@ -246,6 +250,24 @@ fn name_circle(plan: &build::Plan, circle: &Circle) -> String {
     let names: Vec<String> =
         circle.iter().map(|&(n, p, q)| format!("{} port {p} priority {q}", plan.name(n))).collect();
     format!("{} -> {}", names.join(" -> "), names[0])
+}
+
+/// The input that lost most frames of a lossless class, with its headroom.
+fn overrun(s: &Scenario, plan: &build::Plan, engine: &Engine<HostApps>) -> Option<String> {
+    let at = |n: NodeId| match engine.node(n) {
+        Node::Switch(switch) => switch
+            .overruns()
+            .map(|(port, class, frames)| (frames, format!(" port {port}, priority {class}"), port))
+            .max_by_key(|of| of.0),
+        Node::Server(server) => {
+            let frames = server.host().drops().frames(DropReason::HeadroomExceeded);
+            (frames > 0).then(|| (frames, String::new(), 0))
+        }
+    };
+    let worst = (0..engine.nodes() as NodeId).filter_map(|n| Some((n, at(n)?))).max_by_key(|(_, of)| of.0);
+    let (n, (frames, port_name, port)) = worst?;
+    let (given, needed) = build::headroom_at(s, plan, n, port);
+    Some(format!("{frames} at {}{port_name}, which has {given} B of headroom and can need {needed} B", plan.name(n)))
 }
 
 /// The frames that a run lost.

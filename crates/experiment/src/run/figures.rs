@@ -201,7 +201,7 @@ impl Figures {
         let drops = |r: DropReason| o.switch_drops.frames(r) + o.server_drops.frames(r);
         let status = match (&o.deadlock, o.end) {
             (Some(circle), _) => format!("failed: deadlock: {circle}"),
-            _ if o.violations > 0 => format!("failed: {}", violated(o.violations, o.uncredited)),
+            _ if o.violations > 0 => format!("failed: {}", violated(o.violations, o.uncredited, o.overrun.as_deref())),
             (None, RunEnd::Interrupted) => "interrupted".into(),
             _ => "complete".into(),
         };
@@ -290,12 +290,13 @@ impl Figures {
 }
 
 /// The error of a run that lost frames which the network promised to deliver.
-pub(super) fn violated(violations: u64, uncredited: u64) -> String {
-    match violations - uncredited {
+pub(super) fn violated(violations: u64, uncredited: u64, overrun: Option<&str>) -> String {
+    let lost = match violations - uncredited {
         0 => format!("{uncredited} frames lost for want of a credit"),
         overran if uncredited == 0 => format!("{overran} frames lost in a lossless class"),
         overran => format!("{overran} frames lost in a lossless class, and {uncredited} for want of a credit"),
-    }
+    };
+    overrun.map_or(lost.clone(), |overrun| format!("{lost}: {overrun}"))
 }
 
 #[cfg(test)]
@@ -304,8 +305,9 @@ mod tests {
 
     #[test]
     fn the_error_names_the_lost_frames_and_the_cause() {
-        assert_eq!(violated(3, 0), "3 frames lost in a lossless class");
-        assert_eq!(violated(3, 3), "3 frames lost for want of a credit");
-        assert_eq!(violated(5, 3), "2 frames lost in a lossless class, and 3 for want of a credit");
+        assert_eq!(violated(3, 0, None), "3 frames lost in a lossless class");
+        assert_eq!(violated(3, 3, None), "3 frames lost for want of a credit");
+        assert_eq!(violated(5, 3, None), "2 frames lost in a lossless class, and 3 for want of a credit");
+        assert_eq!(violated(3, 0, Some("2 at host 1")), "3 frames lost in a lossless class: 2 at host 1");
     }
 }

@@ -121,6 +121,8 @@ pub struct Outcome {
     pub violations: u64,
     /// Frames among the violations that were lost for want of a credit.
     pub uncredited: u64,
+    /// The input that lost most frames of a lossless class, and its headroom.
+    pub overrun: Option<String>,
     /// The circle of pauses, if the run ended in one.
     pub deadlock: Option<String>,
     /// Payload bytes that reached TCP sockets in order.
@@ -178,6 +180,7 @@ impl Outcome {
             notifications: 0,
             violations: 0,
             uncredited: 0,
+            overrun: None,
             deadlock: None,
             tcp_bytes: 0,
             cpu_s: 0.0,

@@ -107,8 +107,18 @@ fn the_queue_of_two_dctcp_flows_oscillates_as_the_formula_says() {
     let outcome = execute(&text, 1, Some(dir.0.clone()));
     assert_eq!((outcome.totals.dropped, outcome.flows.timeouts), (0, 0));
     let frames: Vec<f64> = queue(&dir, 50).iter().map(|bytes| bytes / FRAME).collect();
-    let (low, high) = frames.iter().fold((f64::MAX, 0.0f64), |(low, high), &f| (low.min(f), high.max(f)));
-    assert!(low > 5.0 && high < 120.0, "{low} to {high} frames");
+    // A cycle takes 0.4 ms: 4.5 round trips of 20 us and 65 frames.
+    let over_cycles = |of: fn(f64, f64) -> f64| {
+        let cycles: Vec<f64> = frames.chunks_exact(100).map(|ms| ms.iter().copied().reduce(of).unwrap()).collect();
+        mean(&cycles)
+    };
+    let (low, high) = (over_cycles(f64::min), over_cycles(f64::max));
+    let (flows, threshold, in_flight) = (2.0, 65.0, 10e9 * 20e-6 / 8.0 / FRAME);
+    let amplitude = 0.5 * f64::sqrt(2.0 * flows * (in_flight + threshold));
+    let lowest = threshold + flows - amplitude;
+    let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 0.1;
+    assert!(near(high - low, amplitude), "from {low} to {high} frames: expected {amplitude} of oscillation");
+    assert!(near(low, lowest), "down to {low} frames: expected {lowest}");
 }
 
 #[test]

@@ -311,6 +311,50 @@ fn pauses_that_are_damaged_cost_no_frame_its_room() {
     }
 }
 
+#[test]
+fn headroom_that_is_too_small_is_a_warning_and_its_loss_names_the_port() {
+    let of = |keys: &str| {
+        let flows: String = (0..4).map(|src| datagrams(src, 4)).collect();
+        let text = format!(
+            "[scenario]\nduration = \"5 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 5\n[pfc]\nenabled = true\n\
+             {keys}{flows}"
+        );
+        execute(&text, 1, None)
+    };
+    let small = of("headroom = \"1 KB\"\n");
+    let warnings: Vec<String> = small.warnings.iter().map(|w| w.to_string()).collect();
+    // Three frames of 1,538 B, a pause of 84 B, 67 quanta of 64 B and 2 us of delay at 10 Gb/s.
+    let expected = "1000 B of headroom are fewer than the 11486 B that can still arrive at ";
+    assert!(warnings.iter().any(|w| w.contains(expected)), "{warnings:?}");
+    let overrun = small.overrun.as_deref().unwrap();
+    assert!(small.violations > 0 && overrun.contains(" at switch 0 port "), "{overrun}");
+    assert!(overrun.ends_with("priority 0, which has 1000 B of headroom and can need 11486 B"), "{overrun}");
+    for keys in ["", "peer_response = \"614.4 ns\"\n", "headroom = \"20 KB\"\n"] {
+        let enough = of(keys);
+        assert_eq!((enough.violations, enough.overrun, enough.warnings.len()), (0, None, 0), "{keys}");
+    }
+}
+
+/// Notifications at every frame, in a class whose inputs are stopped by data and whose outputs are full.
+#[test]
+fn a_switch_never_fills_a_neighbours_headroom_with_its_own_notifications() {
+    let in_class_7 = |src, dst| datagrams(src, dst) + "priority = 7\n";
+    let flows: String =
+        (0..4).map(|src| datagrams(src, 4) + &in_class_7(4, src) + &in_class_7(src, (src + 1) % 4)).collect();
+    let text = format!(
+        "[scenario]\nduration = \"20 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 5\n[pfc]\nenabled = true\n\
+         xoff = \"20 KB\"\nxon = \"10 KB\"\n[qcn]\nenabled = true\nset_point = \"5 KB\"\nsample_bytes = \"1500 B\"\n\
+         limiters = \"off\"\n{flows}"
+    );
+    let o = execute(&text, 1, None);
+    assert!(o.notifications > 1_000, "{}", o.notifications);
+    assert_eq!((o.violations, o.overrun), (0, None), "{:?}", o.switch_drops);
+    // A notification that finds its memory full is lost for congestion, as no other frame is.
+    let lost = o.switch_drops.frames(sluicenet_proto::loss::DropReason::SwitchBuffer);
+    assert_eq!(o.totals.dropped, lost);
+    println!("{} notifications, {lost} lost", o.notifications);
+}
+
 /// A receiver takes next to nothing for thousands of refreshes, of which one in twenty is damaged. With two refreshes
 /// in the time of a pause, 2,009 frames had no room.
 #[test]

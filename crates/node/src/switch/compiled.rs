@@ -173,6 +173,10 @@ impl Switch {
     pub fn drops(&self) -> &DropLedger {
         &self.chassis().drops
     }
+    /// Frames that exceeded the headroom of a lossless class, by input.
+    pub fn overruns(&self) -> impl Iterator<Item = (PortId, Priority, u64)> {
+        self.chassis().overruns.iter().map(|(&(input, class), &frames)| (input, class, frames))
+    }
     /// Bytes in the queue of an output, of one class.
     pub fn queue_bytes(&self, port: PortId, class: Priority) -> u32 {
         each!(self, s => s.queues[s.at(port, class)].bytes)

@@ -34,7 +34,7 @@ impl<R, K, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
                 self.queues[queue].bytes -= bytes;
                 self.egress[port as usize].queued_bytes -= bytes;
                 self.chassis.drop(port, class, DropReason::PortGone, at, pool);
-                self.discharge(now, Placement { input, output: port, class, bytes }, woke);
+                self.give_back(now, Placement { input, output: port, class, bytes }, woke);
             }
         }
         let e = &mut self.egress[port as usize];

@@ -38,6 +38,9 @@ pub enum Verdict<F> {
 /// A marker draws random numbers from its own [`Rng`](sluicenet_proto::rng::Rng), seeded with the scenario's seed and the
 /// numbers of the switch and the port. The order of frames at a port does not depend on threads, so the draws do not either.
 pub trait Mark<F: Frame> {
+    /// Whether a marker of this type may send frames of its own.
+    const EMITS: bool = true;
+
     /// A frame was admitted and will enter its queue, or go straight through an output that is idle and empty.
     #[inline(always)]
     fn on_arrival(&mut self, _now: Instant, _backlog: Backlog, _frame: &mut F) -> Verdict<F> {
@@ -86,7 +89,9 @@ impl core::ops::AddAssign for MarkCounts {
 }
 
 /// Drop-tail: only admission drops frames.
-impl<F: Frame> Mark<F> for () {}
+impl<F: Frame> Mark<F> for () {
+    const EMITS: bool = false;
+}
 
 /// The markers of one output, in the order of the list of markers. The first that drops a frame, or sends a frame of its
 /// own, ends the turn: markers that send stand at the end of the list.

@@ -167,6 +167,11 @@ pub struct PauseEvent {
 pub type DropLedger = BTreeMap<(PortId, Priority, DropReason), (u64, u64)>;
 
 /// The parts of a switch beside its ports.
+/// The input of frames that the switch itself made.
+const OWN: PortId = PortId::MAX;
+/// Bytes of frames that a switch made itself and that wait, at most.
+const OWN_MAX: u32 = 64 << 10;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Chassis {
     /// Whether frames with a bad check sequence are forwarded.
@@ -178,9 +183,13 @@ pub(crate) struct Chassis {
     frames_out: u64,
     /// Frames that the switch's markers made.
     emitted: u64,
+    /// Bytes of such frames that wait.
+    own_bytes: u32,
     control_in: u64,
     control_out: u64,
     drops: DropLedger,
+    /// Frames that exceeded the headroom, by input and class.
+    overruns: BTreeMap<(PortId, Priority), u64>,
     pauses: Vec<PauseEvent>,
     record_pauses: bool,
 }
@@ -194,9 +203,11 @@ impl Chassis {
             frames_in: 0,
             frames_out: 0,
             emitted: 0,
+            own_bytes: 0,
             control_in: 0,
             control_out: 0,
             drops: DropLedger::new(),
+            overruns: BTreeMap::new(),
             pauses: Vec::new(),
             record_pauses,
         }
@@ -208,6 +219,15 @@ impl Chassis {
         entry.0 += 1;
         entry.1 += u64::from(pool.frame(at).len());
         pool.release(at);
+    }
+
+    /// Drops a frame that its buffer does not admit.
+    #[cold]
+    fn refuse<F: Frame>(&mut self, frame: Placement, reason: DropReason, at: Handle, pool: &mut Pool<F>) {
+        if reason == DropReason::HeadroomExceeded {
+            *self.overruns.entry((frame.input, frame.class)).or_default() += 1;
+        }
+        self.drop(frame.output, frame.class, reason, at, pool);
     }
 }
 
@@ -341,7 +361,17 @@ impl<R, K, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
         pause
     }
 
-    /// Appends a frame to its queue.
+    /// Gives back the space of a frame, which may be one of the switch's own.
+    #[inline(always)]
+    fn give_back(&mut self, now: Instant, frame: Placement, woke: &mut PortSet) {
+        if frame.input == OWN {
+            self.chassis.own_bytes -= frame.bytes;
+        } else {
+            self.discharge(now, frame, woke);
+        }
+    }
+
+    /// Appends a frame to its queue, and charges it.
     #[inline(always)]
     fn enqueue<F: Frame>(
         &mut self,
@@ -351,6 +381,13 @@ impl<R, K, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
         pool: &mut Pool<F>,
         woke: &mut PortSet,
     ) {
+        self.append(frame, at, pool, woke);
+        self.charge(now, frame, woke);
+    }
+
+    /// Appends a frame to its queue.
+    #[inline(always)]
+    fn append<F: Frame>(&mut self, frame: Placement, at: Handle, pool: &mut Pool<F>, woke: &mut PortSet) {
         let Placement { input, output, class, bytes } = frame;
         let queue = self.at(output, class);
         let queue = &mut self.queues[queue];
@@ -366,12 +403,11 @@ impl<R, K, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
         if !was_ready && !B::FlowControl::paused(&e.flow).contains(class) {
             woke.insert(output);
         }
-        self.charge(now, frame, woke);
     }
 }
 
 impl<R: Route, K: Classify, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
-    /// Handles a frame made by the marker at `port` as a frame that came in there.
+    /// Sends a frame made by the marker at `port`. No neighbour sent it, so that it takes no buffer of an input.
     #[cold]
     #[inline(never)]
     fn emit<F: Frame>(&mut self, now: Instant, port: PortId, frame: F, pool: &mut Pool<F>, woke: &mut PortSet) {
@@ -385,11 +421,12 @@ impl<R: Route, K: Classify, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
         if self.egress[output as usize].is_dead {
             return self.chassis.drop(output, class, DropReason::PortGone, at, pool);
         }
-        let placement = Placement { input: port, output, class, bytes: frame.len() };
-        match self.buffer.admit(placement, self.queues[self.at(output, class)].bytes) {
-            Ok(()) => self.enqueue(now, placement, at, pool, woke),
-            Err(reason) => self.chassis.drop(output, class, reason, at, pool),
+        let bytes = frame.len();
+        if self.chassis.own_bytes + bytes > OWN_MAX {
+            return self.chassis.drop(output, class, DropReason::SwitchBuffer, at, pool);
         }
+        self.chassis.own_bytes += bytes;
+        self.append(Placement { input: OWN, output, class, bytes }, at, pool, woke);
     }
 }
 
@@ -438,7 +475,7 @@ impl<F: Frame, R: Route, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<
             && wires.idle(output);
         let class_bytes = self.queues[queue].bytes;
         if !straight && let Err(reason) = self.buffer.admit(placement, class_bytes) {
-            self.chassis.drop(output, class, reason, at, pool);
+            self.chassis.refuse(placement, reason, at, pool);
             return None;
         }
         let backlog = Backlog { port: output, class, class_bytes, port_bytes: e.queued_bytes };
@@ -488,7 +525,12 @@ impl<F: Frame, R: Route, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<
             let backlog = Backlog { port, class, class_bytes: queue.bytes, port_bytes: e.queued_bytes };
             let verdict = e.marker.on_departure(now, backlog, pool.frame_mut(at));
             self.chassis.deadline = self.chassis.deadline.min(e.marker.poll_timeout());
-            self.discharge(now, Placement { input, output: port, class, bytes }, woke);
+            let frame = Placement { input, output: port, class, bytes };
+            if M::EMITS {
+                self.give_back(now, frame, woke);
+            } else {
+                self.discharge(now, frame, woke);
+            }
             match verdict {
                 Verdict::Forward => {}
                 Verdict::Drop(reason) => {

@@ -277,6 +277,28 @@ fn a_frame_of_a_marker_can_be_lost_as_any_other() {
 }
 
 #[test]
+fn frames_of_markers_have_memory_of_their_own() {
+    let eager = Notifier { port_bytes: FRAME, again_at: Instant::MAX };
+    let [a, b, c] = [eager.clone(), eager.clone(), eager];
+    let mut w = world(ByPriority, 1 << 30, [a, b, c].map(|marker| (marker, RoundRobin::default())));
+    for i in 0..100 {
+        // The marker samples again every 10 us.
+        w.switch.handle_timeout(us_of(10 * i), &mut w.pool, &mut w.woke);
+        (0..2).for_each(|_| assert_eq!(w.receive(10 * i, frame(0, 1, 0)), None));
+    }
+    let (own, lost) = (w.switch.chassis.own_bytes, w.drops(DropReason::SwitchBuffer));
+    assert!(own <= OWN_MAX && own + FRAME > OWN_MAX, "{own}");
+    assert!(lost > 0 && lost < w.switch.chassis.emitted, "{lost}");
+    w.balances();
+    // Room for as many as leave, also with their link.
+    assert!(w.sends(1_000, 0).is_some());
+    assert_eq!(w.switch.chassis.own_bytes, own - FRAME);
+    w.switch.set_link(us_of(1_000), 0, false, &mut w.pool, &mut w.woke);
+    assert_eq!(w.switch.chassis.own_bytes, 0);
+    w.balances();
+}
+
+#[test]
 fn ports_of_one_switch_have_different_markers() {
     let fixed = OfPort::Fixed(FixedProbability::new(1_000, 1, 0));
     let notifier = OfPort::Notifier(Notifier { port_bytes: 0, again_at: Instant::MAX });

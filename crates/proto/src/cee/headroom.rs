@@ -1,10 +1,21 @@
 //! The buffer a lossless class needs on top of XOFF (802.1Qbb, annex O; the form SONiC uses).
 
+use super::pfc::quanta_time;
 use crate::time::Duration;
 use crate::units::Rate;
 
 /// Length of a PFC frame from destination address to frame check sequence (802.1Qbb, 36.2: the minimum frame).
 pub const PFC_FRAME_BYTES: u32 = 64;
+
+/// The longest response of a peer to a PFC frame, in quanta, up to each rate in Gb/s: the figures that SONiC's
+/// `buffer_headroom_mellanox.lua` takes for an adapter or switch of that speed.
+const PEER_RESPONSE: [(u64, u16); 6] = [(10, 67), (25, 80), (40, 118), (100, 394), (200, 453), (u64::MAX, 905)];
+
+/// The longest time from a PFC frame's last bit until the peer at a link of this rate has stopped.
+pub fn peer_response(rate: Rate) -> Duration {
+    let quanta = PEER_RESPONSE.iter().find(|&&(gbps, _)| rate.as_bps() / 1_000_000_000 <= gbps).map_or(0, |of| of.1);
+    quanta_time(quanta, rate)
+}
 
 /// The delays and frame sizes that decide how many bytes still arrive after a buffer reaches XOFF.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +48,16 @@ impl Headroom {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_responds_as_slowly_as_an_adapter_of_its_rate_may() {
+        let at = |gbps| peer_response(Rate::gbps(gbps));
+        assert_eq!(at(10), Duration::from_ps(67 * 51_200));
+        assert_eq!(at(100), Duration::from_ps(394 * 5_120), "2.02 us");
+        assert_eq!(at(800), Duration::from_ps(905 * 640));
+        // Rates between two figures take that of the faster link.
+        assert_eq!((at(50), at(1)), (Duration::from_ps(394 * 10_240), Duration::from_ps(67 * 512_000)));
+    }
 
     #[test]
     fn at_zero_metres_it_is_three_frames_and_a_pause() {

@@ -3,7 +3,7 @@
 use super::{LEVELS_MAX, ParameterSet, Server};
 use crate::error::Result;
 use crate::setting::{Kind, Or, Section};
-use crate::units::{BUFFER, Bytes};
+use crate::units::{BUFFER, Bytes, Quantity};
 use crate::{choices, settings};
 use sluicenet_proto::time::Duration;
 
@@ -171,6 +171,14 @@ choices! {
     }
 }
 
+choices! {
+    /// A response time that depends on the link.
+    pub enum ByRate {
+        /// By the rate of the link.
+        ByRate = "by-rate",
+    }
+}
+
 settings! {
     /// priority flow control (802.1Qbb) on every physical link
     pub model struct Pfc in "pfc" (s, set: ParameterSet, fixed: Option<bool>, server: &Server) {
@@ -195,14 +203,22 @@ settings! {
         #[serde(serialize_with = "crate::units::canonical")]
         field headroom: Option<Bytes> = headroom.value(),
         /// time from a PFC frame's last bit until the peer has stopped
-        // 802.1Q (802.1Qbb) lets a station take 614.4 ns from a PFC frame to its effect above the MAC.
-        response: Duration = Duration::from_ps(614_400),
+        response: Duration = RESPONSE,
+        /// the longest response that headroom has room for; by-rate: of an adapter at such a link, 3.43 us at 10 Gb/s and
+        /// 2.02 us at 100 Gb/s
+        let peer_response: Or<Duration, ByRate> = set.plain_or(Or::Word(ByRate::ByRate), Or::Value(RESPONSE)),
+        /// The longest response that headroom has room for; by the rate of the link where absent.
+        #[serde(serialize_with = "crate::units::canonical")]
+        field peer_response: Option<Duration> = peer_response.value(),
         /// pause time asked for, in quanta of 512 bit times
         quanta: u16 [1..=u16::MAX] = u16::MAX,
         /// how to treat a cyclic buffer dependency
         deadlock: Deadlock = Deadlock::Refuse,
     }
 }
+
+/// 802.1Q (802.1Qbb) lets a station take 614.4 ns from a PFC frame to its effect above the MAC.
+const RESPONSE: Duration = Duration::from_ps(614_400);
 
 /// None at all, or what a buffer can have.
 const HEADROOM: core::ops::RangeInclusive<Bytes> = Bytes(0)..=*BUFFER.end();
@@ -225,6 +241,15 @@ impl Pfc {
             return Err(s
                 .error_at(&["xon", "xoff"], format!("xon ({xon} B) is above xoff ({xoff} B)"))
                 .hint("a pause ends when the occupancy has fallen to xon"));
+        }
+        if let Some(longest) = self.peer_response.filter(|longest| *longest < self.response) {
+            let (longest, response) = (longest.written(), self.response.written());
+            return Err(s
+                .error_at(
+                    &["peer_response", "response"],
+                    format!("peer_response ({longest}) is shorter than response ({response})"),
+                )
+                .hint("headroom must have room for the response that is simulated"));
         }
         if self.enabled && self.xoff > buffer {
             return Err(s

@@ -450,6 +450,9 @@ fn what_would_not_fit_into_memory_or_into_a_counter() {
     let buffer = "buffer = \"100 KB\"";
     expect(&with(buffer, "buffer = \"5 GB\""), "\"5 GB\"", "`buffer` of 5 GB is out of range in [switch]");
     expect(&with("headroom = \"auto\"", "headroom = \"5 GB\""), "\"5 GB\"", "`headroom` of 5 GB is out of range");
+    let quick =
+        with("response = \"614.4 ns\"\npeer_response = \"614.4 ns\"", "response = \"2 us\"\npeer_response = \"1 us\"");
+    expect(&quick, "\"1 us\"", "peer_response (1 us) is shorter than response (2 us)");
     expect(
         &with("link_rate = \"10 Gb/s\"", "link_rate = \"9 kb/s\""),
         "\"9 kb/s\"",
