@@ -29,6 +29,14 @@ def test_the_summary_is_that_of_the_tables(result: sn.Result) -> None:
     assert json.loads(json.dumps(s)) == s
 
 
+def test_marks_are_counted_with_and_without_the_table(incast: Path) -> None:
+    of = {ports: sn.run(incast, overrides={"red.enabled": True, "record.ports": ports}) for ports in (True, False)}
+    marked = of[True].summary["marked"]
+    assert marked == pc.sum(of[True].marks.to_arrow()["frames"]).as_py() == of[False].summary["marked"]
+    assert marked > 0
+    assert of[False].marks.to_arrow().num_rows == 0
+
+
 def test_the_summary_has_the_figures_that_the_command_prints(result: sn.Result, tmp_path: Path) -> None:
     s = result.summary
     printed = json.loads((result.path / "summary.json").read_text())

@@ -5,10 +5,11 @@ mod bridge;
 mod tests;
 mod zfabric;
 
-use crate::adapter::{AdapterFrame, Path};
+use crate::adapter::AdapterFrame;
 use sluicenet_proto::cee::qcn::{Message, Notification};
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::rng::mix64;
+use sluicenet_proto::routing::paths::Path;
 use sluicenet_wire::ipv4::Ecn;
 use sluicenet_wire::seq::SeqNumber;
 use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};

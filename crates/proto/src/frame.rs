@@ -2,6 +2,7 @@
 //! descriptor.
 
 use crate::cee::qcn::Message;
+use crate::routing::paths::Path;
 
 /// One of the eight 802.1Q priorities, 0 to 7.
 pub type Priority = u8;
@@ -56,6 +57,12 @@ impl PrioritySet {
     }
 }
 
+impl FromIterator<Priority> for PrioritySet {
+    fn from_iter<I: IntoIterator<Item = Priority>>(priorities: I) -> PrioritySet {
+        PrioritySet(priorities.into_iter().fold(0, |set, priority| set | 1 << priority))
+    }
+}
+
 /// The content of a pause frame: the paused classes and the duration of each pause (802.1Qbb, 36; one quantum is 512 bit
 /// times).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,7 +104,7 @@ pub trait Frame: Copy {
     fn as_notification(&self) -> Option<Message>;
     /// The path that the frame's source chose ([`routing::paths`](crate::routing::paths)), if it chose one; for a
     /// notification that of the sampled frame.
-    fn path(&self) -> Option<u16> {
+    fn path(&self) -> Path {
         None
     }
 }

@@ -147,7 +147,7 @@ fn a_slow_program_in_a_guest_loses_nothing_with_an_agent() {
         let sum = &json["end"]["sum"];
         (sum["lost_packets"].as_i64().unwrap(), sum["packets"].as_i64().unwrap())
     };
-    said(&mut receiver, "iperf3 -s -D && sleep 1");
+    said(&mut receiver, "iperf3 -s -D");
     let mut flooded = (0, 0);
     patiently(&mut || {
         flooded = flood();
@@ -193,10 +193,10 @@ fn two_guests_ping_and_stream_to_each_other_through_the_switch() {
     assert!(ping.contains("20 packets transmitted, 20 packets received, 0% packet loss"), "{ping}");
 
     // TCP both ways, with the offloads that the two have agreed on, and UDP as fast as it goes.
-    said(&mut one, "iperf3 -s -D && sleep 1");
+    said(&mut one, "iperf3 -s -D");
     let mut figures = Vec::new();
     for flags in ["", "-R", "-u -b 0 -l 1400"] {
-        // The server listens a while after its start, and does not listen between two clients.
+        // The server begins to listen a while after its start, and does not listen between two clients.
         let mut measured = || -> serde_json::Value {
             let json = said(&mut zero, &format!("iperf3 -c 10.99.0.2 -t 2 -J {flags}"));
             serde_json::from_str(json.trim()).expect(&json)

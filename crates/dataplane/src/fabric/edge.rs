@@ -223,7 +223,7 @@ impl EdgeDirection {
         self.gate.receive(now, &pause, self.quantum);
         if let Some(watchdog) = &mut self.watchdog {
             let stops = pause.classes.iter().filter(|&p| pause.quanta[p as usize] > 0);
-            watchdog.on_pause(now, PrioritySet(stops.fold(0, |set, p| set | 1 << p)));
+            watchdog.on_pause(now, stops.collect());
             // The pauses of a receiver that was given up are not passed on.
             pause.classes.0 &= !watchdog.storms().0;
         }

@@ -2,13 +2,14 @@
 //! Its bytes are stored beside the pool by the number of its handle, so that releasing the handle frees them too.
 
 use sluicenet_node::packet::MIN_ETHERNET_FRAME;
+use sluicenet_node::switch::notification_bytes;
 use sluicenet_proto::cee::qcn::Message;
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::rng::{hash_words, mix64};
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::Ecn;
-use sluicenet_wire::{ipv4, pfc, qcn, vlan};
+use sluicenet_wire::{ipv4, pfc, vlan};
 use std::collections::BTreeMap;
 
 /// The header fields of a frame.
@@ -48,7 +49,8 @@ impl Descriptor {
     #[cold]
     pub(super) fn write_changes(&mut self, bytes: &mut Vec<u8>) {
         if let Some(message) = self.notification {
-            *bytes = notification_bytes(&message, self.priority, self.stations);
+            let [about, to] = self.stations;
+            *bytes = notification_bytes(&message, self.priority, about, to);
         }
         if core::mem::take(&mut self.is_marked) {
             ipv4::set_ecn(&mut bytes[usize::from(self.ip_at)..], Ecn::Ce);
@@ -127,19 +129,6 @@ impl Frame for Descriptor {
     fn as_notification(&self) -> Option<Message> {
         self.notification
     }
-}
-
-/// Bytes of a congestion notification to `to` about a frame to `from`, without the check sequence.
-fn notification_bytes(message: &Message, priority: Priority, [from, to]: [MacAddress; 2]) -> Vec<u8> {
-    let frame = qcn::Frame {
-        destination: to,
-        source: MacAddress::switch((message.cpid >> 32) as u32),
-        priority,
-        message: qcn::Repr::of(message.cpid, message.notification.into_parts(), message.priority, from),
-    };
-    let mut bytes = vec![0; frame.emitted_len()];
-    frame.emit(&mut bytes);
-    bytes
 }
 
 /// The edge of each station.
@@ -250,6 +239,7 @@ pub(super) fn pause_bytes(pause: &Pause, source: MacAddress) -> [u8; pfc::LEN] {
 mod tests {
     use super::*;
     use sluicenet_proto::cee::qcn::Notification;
+    use sluicenet_wire::qcn;
 
     fn frame(source: MacAddress, destination: MacAddress, priority: Option<u8>, sport: u16) -> Vec<u8> {
         let mut bytes = vec![0; 80];

@@ -1,16 +1,17 @@
 //! Congestion management as the scenario wants it: queues, congestion points, sources.
 
 use super::{Network, Plan, lossless, wire_bytes};
-use sluicenet_node::adapter::{RateLimiters, Reactive, SourceConfig};
 use sluicenet_node::switch::{
-    self, Adaptive, AdaptiveConfig, Alpha, AnyRoute, ClassRule, ClassRules, CongestionPoint, CongestionPoints, Select,
-    SharedConfig,
+    Adaptive, Alpha, AnyRoute, ClassRule, ClassRules, CongestionPoint, CongestionPoints, Select, SharedConfig,
 };
 use sluicenet_proto::aqm::RedConfig;
 use sluicenet_proto::cee::qcn::{self, CongestionPointConfig, ReactionPointConfig};
+use sluicenet_proto::cee::source_control::{RateLimiters, SourceConfig};
 use sluicenet_proto::frame::{PRIORITIES, Priority, PrioritySet};
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::routing::paths::{PathPorts, Paths};
+use sluicenet_proto::routing::reactive::Reactive;
+use sluicenet_proto::routing::switch_ar::{self, AdaptiveConfig};
 use sluicenet_proto::time::Duration;
 use sluicenet_scenario::{
     Above, Limiters, NotCapable, Qcn, Quantity, RATE_MAX, Red, Result, Routing, Sampling, Scenario, Split, Wred,
@@ -37,8 +38,6 @@ fn of_link(s: &Scenario, packet_time: Duration) -> ClassRules {
     let lossless = lossless(s);
     core::array::from_fn(|class| rule(s, class as Priority, lossless, packet_time))
 }
-
-const _: () = assert!(PRIORITIES == 8);
 
 fn rule(s: &Scenario, class: Priority, lossless: PrioritySet, packet_time: Duration) -> Option<ClassRule> {
     if let Some(profile) = s.wred.iter().find(|profile| profile.priorities >> class & 1 != 0) {
@@ -139,8 +138,8 @@ pub(super) fn route(s: &Scenario, plan: &Plan, i: usize) -> AnyRoute {
         return AnyRoute::by_source(router, ports);
     }
     let split = match qcn.split {
-        Split::Binary => switch::Split::Binary,
-        Split::Fraction => switch::Split::Fraction,
+        Split::Binary => switch_ar::Split::Binary,
+        Split::Fraction => switch_ar::Split::Fraction,
     };
     let rng = Rng::from_words(&[s.seed, i as u64, u64::from_be_bytes(*b"adaptive")]);
     let config = AdaptiveConfig { age: qcn.path_timeout, split };

@@ -104,7 +104,7 @@ impl Ideal {
         let roots = plan.tree().map_or(0, |t| t.switches_at(t.levels()));
         Ideal {
             roots_alike: plan.external() == 0 || plan.external() >= roots,
-            over_all_roots: matches!(scenario.topology.routing, Routing::Hash)
+            over_all_roots: scenario.topology.routing == Routing::Hash
                 || scenario.topology.routing.divides_flows()
                 || scenario.topology.routing.has_control(),
             plan,

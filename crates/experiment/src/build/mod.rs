@@ -91,12 +91,14 @@ fn headroom(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
     scenario.pfc.headroom.map_or_else(|| needed(scenario, into, back), |b| b.as_bytes())
 }
 
-/// The headroom of a port, and the headroom that it needs.
-pub fn headroom_at(scenario: &Scenario, plan: &Plan, node: u32, port: u16) -> (u64, u64) {
+/// The headroom of ports of a box, and the headroom that they need.
+pub fn headroom_at(scenario: &Scenario, plan: &Plan, node: u32, ports: impl Iterator<Item = u16>) -> (u64, u64) {
     let links = plan.directions(scenario);
-    let back = &links[plan.link_index(node, port)];
-    let into = &links[plan.link_index(back.to.0, back.to.1)];
-    (headroom(scenario, into, back), needed(scenario, into, back))
+    ports.fold((0, 0), |(given, need), port| {
+        let back = &links[plan.link_index(node, port)];
+        let into = &links[plan.link_index(back.to.0, back.to.1)];
+        (given + headroom(scenario, into, back), need + needed(scenario, into, back))
+    })
 }
 
 /// A warning if the headroom that a scenario gives is less than a link needs.

@@ -1,6 +1,6 @@
 //! Servers and external hosts as the scenario wants them.
 
-use super::{Plan, congestion, framing, lossless, quantum, repetition, watermarks};
+use super::{Plan, congestion, framing, lossless, repetition, watermarks};
 use sluicenet_node::adapter::{self, AdapterConfig};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::link::Direction;
@@ -105,11 +105,10 @@ fn server_config(
         // A host outside has one vNIC, and one buffer.
         apart: scenario.server.lossy_vnic.filter(|_| inside).map_or(PrioritySet::NONE, |p| PrioritySet(1 << p)),
         quanta: scenario.pfc.quanta,
-        quantum: links.iter().map(|(out, _)| quantum(out.rate)).collect(),
+        rate: links.iter().map(|(out, _)| out.rate).collect(),
         repetition: links.iter().map(|(out, into)| repetition(scenario, into, out)).collect(),
         marks: marks.expect("a host has a link"),
         resequencing: a.resequencing,
-        rate: links.iter().map(|(out, _)| out.rate).collect(),
         ets: scenario.ets.config.clone().map(Arc::new),
         notifications: scenario.qcn.is_some(),
         source: scenario.qcn.as_ref().and_then(|qcn| congestion::source(scenario, plan, qcn)),

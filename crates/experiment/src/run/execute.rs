@@ -8,6 +8,7 @@ use super::{
 };
 use crate::build::{self, Built};
 use crate::workload::{self, HostApps};
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
@@ -257,16 +258,17 @@ fn overrun(s: &Scenario, plan: &build::Plan, engine: &Engine<HostApps>) -> Optio
     let at = |n: NodeId| match engine.node(n) {
         Node::Switch(switch) => switch
             .overruns()
-            .map(|(port, class, frames)| (frames, format!(" port {port}, priority {class}"), port))
+            .map(|(port, class, frames)| (frames, format!(" port {port}, priority {class}"), port..port + 1))
             .max_by_key(|of| of.0),
         Node::Server(server) => {
             let frames = server.host().drops().frames(DropReason::HeadroomExceeded);
-            (frames > 0).then(|| (frames, String::new(), 0))
+            // One buffer holds the headroom of all links.
+            (frames > 0).then(|| (frames, String::new(), 0..plan.ports(n) as PortId))
         }
     };
     let worst = (0..engine.nodes() as NodeId).filter_map(|n| Some((n, at(n)?))).max_by_key(|(_, of)| of.0);
-    let (n, (frames, port_name, port)) = worst?;
-    let (given, needed) = build::headroom_at(s, plan, n, port);
+    let (n, (frames, port_name, ports)) = worst?;
+    let (given, needed) = build::headroom_at(s, plan, n, ports);
     Some(format!("{frames} at {}{port_name}, which has {given} B of headroom and can need {needed} B", plan.name(n)))
 }
 

@@ -296,7 +296,10 @@ pub(super) fn violated(violations: u64, uncredited: u64, overrun: Option<&str>) 
         overran if uncredited == 0 => format!("{overran} frames lost in a lossless class"),
         overran => format!("{overran} frames lost in a lossless class, and {uncredited} for want of a credit"),
     };
-    overrun.map_or(lost.clone(), |overrun| format!("{lost}: {overrun}"))
+    match overrun {
+        Some(overrun) => format!("{lost}: {overrun}"),
+        None => lost,
+    }
 }
 
 #[cfg(test)]

@@ -58,19 +58,32 @@ fn with_qcn_the_queue_of_ten_line_rate_senders_settles_at_the_set_point() {
 
 #[test]
 fn limiters_can_be_those_of_flows_or_none() {
-    // Two flows of one host: one into the congested port, one elsewhere.
+    // Two flows of host 0 and one each of hosts 1 and 2, all into one port.
     let scenario = |limiters: &str| {
         format!(
-            "[scenario]\nparameters = \"crisan2014-ch2\"\nduration = \"30 ms\"\nwarmup = \"10 ms\"\n[topology]\n\
+            "[record]\nlimiters = \"500 us\"\n[scenario]\nparameters = \"crisan2014-ch2\"\nduration = \"30 ms\"\nwarmup = \"10 ms\"\n[topology]\n\
              kind = \"single-switch\"\nhosts = 5\n[qcn]\nenabled = true\nlimiters = \"{limiters}\"\n\
+             [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 3\ntransport = \"udp\"\nrate = \"4 Gb/s\"\n\
              [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 3\ntransport = \"udp\"\nrate = \"4 Gb/s\"\n\
              [[workload]]\nkind = \"flow\"\nsrc = 1\ndst = 3\ntransport = \"udp\"\n\
              [[workload]]\nkind = \"flow\"\nsrc = 2\ndst = 3\ntransport = \"udp\"\n"
         )
     };
-    let limited = execute(&scenario("destination"), 1, None);
-    let by_flow = execute(&scenario("flow"), 1, None);
-    let free = execute(&scenario("off"), 1, None);
+    let run = |limiters: &str| {
+        let dir = Dir::new(&format!("congestion-limiters-{limiters}"));
+        let outcome = execute(&scenario(limiters), 1, Some(dir.0.clone()));
+        let queues = |host: u32| {
+            let rows: Vec<LimiterRow> = read(&dir.0).unwrap();
+            let of_host = rows.iter().filter(|row| row.host == host).map(|row| row.queue);
+            of_host.collect::<std::collections::BTreeSet<u32>>()
+        };
+        (outcome, [0, 1].map(queues))
+    };
+    let (limited, to_one) = run("destination");
+    let (by_flow, of_flows) = run("flow");
+    let (free, none) = run("off");
+    assert_eq!(to_one.map(Vec::from_iter), [[3], [3]], "one limiter for both flows of host 0");
+    assert_eq!((of_flows.map(|queues| queues.len()), none.map(|queues| queues.len())), ([2, 1], [0, 0]));
     assert_eq!((limited.totals.dropped > 1_000, by_flow.totals.dropped > 1_000), (false, false));
     assert!(free.totals.dropped > 10_000, "{}", free.totals.dropped);
     assert!(free.notifications > 10 * limited.notifications);

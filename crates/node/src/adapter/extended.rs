@@ -65,12 +65,13 @@ pub struct Extended {
     pub(super) source: Option<Source>,
     /// The transmission selection of each link; the queues take turns without it.
     pub(super) ets: Option<(Arc<EtsConfig>, Vec<Ets>)>,
-    takes_notifications: bool,
+    /// Whether congestion notifications end in the adapter.
+    pub takes_notifications: bool,
 }
 
 impl Extended {
     pub(super) fn new(host: HostId, config: &AdapterConfig, several: Option<Several>) -> Extended {
-        let links = config.quantum.len();
+        let links = config.rate.len();
         let sequence =
             config.resequencing.map(|patience| Sequence { patience, serials: BTreeMap::new(), early: BTreeMap::new() });
         Extended {
@@ -82,11 +83,6 @@ impl Extended {
             ets: config.ets.as_ref().map(|ets| (ets.clone(), alloc::vec![Ets::default(); links])),
             takes_notifications: config.notifications,
         }
-    }
-
-    /// Whether congestion notifications end in the adapter.
-    pub fn takes_notifications(&self) -> bool {
-        self.takes_notifications
     }
 
     /// Whether the choice of the next frame is more than a turn among the queues of one link.

@@ -124,7 +124,7 @@ impl Link {
     }
 
     pub fn poll_control<F: Frame>(&mut self, now: Instant, config: &AdapterConfig, port: PortId) -> Option<F> {
-        let lasts = config.quantum[port as usize].saturating_mul(config.quanta as u64);
+        let lasts = config.quantum(port).saturating_mul(config.quanta as u64);
         let pause = self.signal.poll(now, config.quanta, lasts)?;
         self.control_out += 1;
         Some(F::from_pause(pause))

@@ -9,7 +9,6 @@
 
 mod extended;
 mod link;
-mod reactive;
 mod resequencer;
 mod source;
 #[cfg(test)]
@@ -22,19 +21,19 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use sluicenet_proto::cee::ets::EtsConfig;
-use sluicenet_proto::cee::pfc::{Gate, Repetition, Rise, Signal, Watermarks};
+use sluicenet_proto::cee::pfc::{Gate, Repetition, Rise, Signal, Watermarks, quanta_time};
+use sluicenet_proto::cee::source_control::{QueueName, SourceConfig};
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::Full;
 use sluicenet_proto::routing::Router;
+use sluicenet_proto::routing::paths::Path;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
 
 use extended::Several;
 pub use extended::{Any, Basic, Extended, Kind};
 use link::Link;
-pub use reactive::Reactive;
 use resequencer::{Early, MAX_EARLY};
-pub use source::{Path, RateLimiters, SourceConfig, SourceControl};
 
 /// Queueing of frames for the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,16 +57,14 @@ pub struct AdapterConfig {
     pub apart: PrioritySet,
     /// Pause time sent with XOFF, in quanta.
     pub quanta: u16,
-    /// Time of one pause quantum on each link.
-    pub quantum: Vec<Duration>,
+    /// Rate of each link.
+    pub rate: Vec<Rate>,
     /// Repetition of pause messages on each link, where the link damages frames.
     pub repetition: Vec<Option<Repetition>>,
     /// Watermarks of the receive buffer. Above XOFF it holds the frames that all links still bring.
     pub marks: Watermarks,
     /// Longest wait of a frame for an earlier one. Without this setting there is no resequencing.
     pub resequencing: Option<Duration>,
-    /// Rate of each link.
-    pub rate: Vec<Rate>,
     /// Enhanced transmission selection among priorities; the queues take turns without it.
     pub ets: Option<Arc<EtsConfig>>,
     /// Whether there are congestion notifications, which end in the adapter.
@@ -80,7 +77,12 @@ impl AdapterConfig {
     /// Whether an adapter with these settings needs no [`Extended`] parts.
     pub fn is_basic(&self) -> bool {
         let is_managed = self.ets.is_some() || self.notifications;
-        self.quantum.len() == 1 && self.apart.is_empty() && self.resequencing.is_none() && !is_managed
+        self.rate.len() == 1 && self.apart.is_empty() && self.resequencing.is_none() && !is_managed
+    }
+
+    /// Time of one pause quantum on a link.
+    fn quantum(&self, port: PortId) -> Duration {
+        quanta_time(1, self.rate[port as usize])
     }
 }
 
@@ -132,9 +134,9 @@ fn key(host: HostId, priority: Priority) -> u32 {
 }
 
 impl Adapter {
-    /// An empty adapter of a host with as many links as its settings have quanta; `router` chooses among several.
+    /// An empty adapter of a host with as many links as its settings have rates; `router` chooses among several.
     pub fn new(host: HostId, config: Arc<AdapterConfig>, router: Option<Router>) -> Adapter {
-        let links = config.quantum.len();
+        let links = config.rate.len();
         assert!(links > 0 && (links > 1) == router.is_some(), "{links} links, {router:?}");
         assert_eq!(config.repetition.len(), links);
         let link = |&repetition: &Option<Repetition>| Link { signal: Signal::new(repetition), ..Link::default() };
@@ -162,7 +164,7 @@ impl Adapter {
 
     /// Number of links.
     pub fn ports(&self) -> usize {
-        self.config.quantum.len()
+        self.config.rate.len()
     }
     /// Free bytes of the transmit buffer.
     #[inline(always)]
@@ -319,7 +321,6 @@ impl Adapter {
     pub fn on_notification<F: AdapterFrame>(&mut self, now: Instant, frame: &F) {
         let Some(message) = frame.as_notification() else { return };
         let Some(source) = self.extended.as_mut().and_then(|extended| extended.source.as_mut()) else { return };
-        source.notifications += 1;
         // The sampled frame went to the source of its notification.
         let (to, priority) = (frame.source(), message.priority);
         let queue = match source.config.by_flow() {
@@ -327,15 +328,10 @@ impl Adapter {
             false => key(to & self.queue_mask, priority),
         };
         for (controls, &rate) in source.links.iter_mut().zip(&self.config.rate) {
-            let new = || source.config.control(now, (source.host, to, priority), rate);
+            let new = || source.config.control(now, QueueName { host: source.host, to, priority }, rate);
             controls.on_notification(now, (queue, frame.path()), &message, new);
         }
         self.keep_time();
-    }
-
-    /// Congestion notifications so far.
-    pub fn notifications(&self) -> u64 {
-        self.extended.as_ref().and_then(|extended| extended.source.as_ref()).map_or(0, |source| source.notifications)
     }
 
     /// The rate limiters of a link: the key of each queue, its path, its rate and its target rate.
@@ -432,7 +428,7 @@ impl Adapter {
     pub fn receive_pause(&mut self, now: Instant, port: PortId, pause: &Pause) {
         let mut pause = *pause;
         pause.classes.0 &= self.config.lossless.0;
-        let quantum = self.config.quantum[port as usize];
+        let quantum = self.config.quantum(port);
         let link = self.link_mut(port);
         link.gate.receive(now, &pause, quantum);
         link.paused = link.gate.paused();

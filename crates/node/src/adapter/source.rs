@@ -1,7 +1,4 @@
-//! Control of a source's queues: when their frames may leave, and on which path.
-//!
-//! A congestion notification names a queue of the adapter. From then on the queue has a [`SourceControl`], until the control
-//! has nothing to do any more. A queue whose next frame may not leave yet is *held*: it stands apart from the queues that
+//! The queues of an adapter that are under the control of their source ([`SourceControl`]). A queue whose next frame may not leave yet is *held*: it stands apart from the queues that
 //! take turns for the link, so that the others pass it.
 
 use super::link::Link;
@@ -11,101 +8,12 @@ use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use core::fmt::Debug;
-use sluicenet_proto::cee::qcn::{Message, ReactionPoint, ReactionPointConfig};
-use sluicenet_proto::frame::{Frame, HostId, Priority};
-use sluicenet_proto::rng::Rng;
+use sluicenet_proto::cee::qcn::Message;
+use sluicenet_proto::cee::source_control::{SourceConfig, SourceControl};
+use sluicenet_proto::frame::{Frame, HostId};
+use sluicenet_proto::routing::paths::Path;
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::units::Rate;
-
-/// The path of a frame, where its source chooses one; the default path without a number.
-pub type Path = Option<u16>;
-
-/// The control of one queue, which begins with the first notification about the queue's frames.
-pub trait SourceControl: Debug + Send {
-    /// A notification about a frame of the queue, which took this path.
-    fn on_notification(&mut self, now: Instant, path: Path, message: &Message);
-    /// When the next frame of the queue may leave.
-    fn next_transmit(&self) -> Instant;
-    /// A frame of the queue leaves. Returns its path.
-    fn on_transmit(&mut self, now: Instant, bytes: u32) -> Path;
-    /// The next deadline.
-    fn poll_timeout(&self) -> Instant;
-    /// A deadline may have passed.
-    fn handle_timeout(&mut self, now: Instant);
-    /// Whether the queue needs no control any more.
-    fn is_idle(&self) -> bool;
-    /// The rate and the target rate of each limiter, by path.
-    fn rates(&self, each: &mut dyn FnMut(Path, Rate, Rate));
-}
-
-/// Settings from which the controls of queues are made.
-pub trait SourceConfig: Debug + Send + Sync {
-    /// The control of a queue at a link of this rate. The queue is named by its host, its destination and its priority.
-    fn control(&self, now: Instant, queue: (HostId, HostId, Priority), link: Rate) -> Box<dyn SourceControl>;
-    /// Whether each flow has a queue of its own, instead of each destination.
-    fn by_flow(&self) -> bool {
-        false
-    }
-}
-
-/// QCN's reaction points: a rate limiter for each queue.
-#[derive(Clone, Debug)]
-pub struct RateLimiters {
-    /// Settings of each; the highest rate is that of the link.
-    pub limiter: ReactionPointConfig,
-    /// Whether each flow has a limiter of its own (by its CN-TAG), instead of each destination.
-    pub by_flow: bool,
-    /// Seed of the lengths of cycles.
-    pub seed: u64,
-}
-
-impl SourceConfig for RateLimiters {
-    fn control(
-        &self,
-        now: Instant,
-        (host, to, priority): (HostId, HostId, Priority),
-        link: Rate,
-    ) -> Box<dyn SourceControl> {
-        let config = ReactionPointConfig { max_rate: link, ..self.limiter };
-        let rng = Rng::from_words(&[self.seed, host.into(), to.into(), priority.into(), now.0]);
-        Box::new(RateLimiter { limiter: ReactionPoint::new(&config, now, link, rng), config })
-    }
-    fn by_flow(&self) -> bool {
-        self.by_flow
-    }
-}
-
-#[derive(Debug)]
-struct RateLimiter {
-    config: ReactionPointConfig,
-    limiter: ReactionPoint,
-}
-
-impl SourceControl for RateLimiter {
-    fn on_notification(&mut self, now: Instant, _path: Path, message: &Message) {
-        self.limiter.on_notification(&self.config, now, message.notification.feedback);
-    }
-    fn next_transmit(&self) -> Instant {
-        self.limiter.next_transmit()
-    }
-    fn on_transmit(&mut self, now: Instant, bytes: u32) -> Path {
-        self.limiter.on_transmit(&self.config, now, bytes);
-        None
-    }
-    fn poll_timeout(&self) -> Instant {
-        self.limiter.poll_timeout()
-    }
-    fn handle_timeout(&mut self, now: Instant) {
-        self.limiter.handle_timeout(&self.config, now);
-    }
-    fn is_idle(&self) -> bool {
-        self.limiter.is_recovered(&self.config)
-    }
-    fn rates(&self, each: &mut dyn FnMut(Path, Rate, Rate)) {
-        each(None, self.limiter.current_rate(), self.limiter.target_rate());
-    }
-}
 
 /// A queue under control.
 #[derive(Debug)]
@@ -243,13 +151,11 @@ pub(super) struct Source {
     pub host: HostId,
     pub config: Arc<dyn SourceConfig>,
     pub links: Vec<Controls>,
-    /// Notifications so far.
-    pub notifications: u64,
 }
 
 impl Source {
     pub fn new(host: HostId, config: Arc<dyn SourceConfig>, links: usize) -> Source {
-        Source { host, config, links: (0..links).map(|_| Controls::default()).collect(), notifications: 0 }
+        Source { host, config, links: (0..links).map(|_| Controls::default()).collect() }
     }
 
     /// When the first queue may leave its hold, or has another deadline.

@@ -5,6 +5,7 @@ use crate::packet::{Address, FlowKey, Framing, Packet};
 use alloc::vec;
 use sluicenet_proto::cee::ets::Group;
 use sluicenet_proto::cee::qcn::{Message, Notification, ReactionPointConfig};
+use sluicenet_proto::cee::source_control::RateLimiters;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::routing::Policy;
 use sluicenet_proto::routing::tree::TreeRouter;
@@ -17,7 +18,6 @@ fn config(queueing: Queueing, resequencing: Option<Duration>) -> Arc<AdapterConf
         lossless: PrioritySet::ALL,
         apart: PrioritySet::NONE,
         quanta: 100,
-        quantum: alloc::vec![Duration(51_200)],
         repetition: alloc::vec![None],
         marks: Watermarks { xoff: 5_000, xon: 3_000, capacity: 8_000, headroom: 3_000 },
         resequencing,
@@ -123,7 +123,7 @@ fn with_links(links: u32, policy: Policy, resequencing: Option<Duration>) -> Ada
     let tree = Xgft::new(&[16], &[links]).unwrap();
     let router = Router::Tree(TreeRouter::of_leaf(&tree, 1, policy, 7, &[]));
     let mut config = (*config(Queueing::Voq, resequencing)).clone();
-    config.quantum = (1..=links as u64).map(|n| Duration(n * 51_200)).collect();
+    config.rate = (1..=links as u64).map(|n| Rate(10_000_000_000 / n)).collect();
     config.repetition = alloc::vec![None; links as usize];
     Adapter::new(1, Arc::new(config), Some(router))
 }
@@ -329,7 +329,6 @@ fn a_limited_queue_waits_for_its_rate_and_others_pass_it() {
     let start = Instant(0);
     // Five notifications at full feedback: about 330 Mb/s, so that a frame of 1,000 B takes some 24 us.
     (0..5).for_each(|_| a.on_notification(start, &notification(&frame(7, 0, 0), 63)));
-    assert_eq!(a.notifications(), 5);
     for (dst, n) in [(7, 0), (7, 1), (7, 2), (8, 3)] {
         let at = pool.insert(&frame(dst, n, 0));
         a.enqueue::<Any, _>(&mut pool, at).unwrap();

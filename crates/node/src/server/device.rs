@@ -128,7 +128,7 @@ impl<A: App, C: Chain> Device<Packet> for Server<A, C> {
                 host.drop(pool, DropReason::BadCrc, at);
                 return None;
             }
-            if C::Adapter::of(&host.adapter).is_some_and(Extended::takes_notifications)
+            if C::Adapter::of(&host.adapter).is_some_and(|extended| extended.takes_notifications)
                 && frame.kind() == Kind::Notification
             {
                 host.adapter.on_notification(now, frame);

@@ -6,58 +6,18 @@
 
 use super::Route;
 use crate::device::PortId;
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
-use sluicenet_proto::frame::{Frame, HostId};
+use sluicenet_proto::frame::Frame;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::routing::paths::PathPorts;
-use sluicenet_proto::time::{Duration, Instant};
-
-/// The division of the frames to a destination among upward ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Split {
-    /// All frames take the least congested port.
-    Binary,
-    /// Each port gets frames in proportion to the lack of congestion behind it.
-    Fraction,
-}
-
-/// Settings of adaptive routing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AdaptiveConfig {
-    /// The time after which a congestion level is forgotten.
-    pub age: Duration,
-    /// The division of frames.
-    pub split: Split,
-}
-
-/// The largest share of a port: that of one without congestion. A level is a feedback of 0 to 63.
-const FULL_SHARE: i32 = 64;
-
-/// Congestion behind one upward port, towards one destination.
-#[derive(Clone, Copy, Debug, Default)]
-struct Level {
-    feedback: u8,
-    until: Instant,
-    /// Frames that the port is owed, in units of shares.
-    credit: i32,
-}
-
-impl Level {
-    fn at(&self, now: Instant) -> u8 {
-        if now < self.until { self.feedback } else { 0 }
-    }
-}
+use sluicenet_proto::routing::switch_ar::{AdaptiveConfig, SwitchAr};
+use sluicenet_proto::time::Instant;
 
 /// The adaptive routing of one switch.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     router: Router,
-    ports: PathPorts,
-    config: AdaptiveConfig,
-    /// By destination, a level for each upward port.
-    levels: BTreeMap<HostId, Vec<Level>>,
+    congestion: SwitchAr,
     rng: Rng,
 }
 
@@ -65,57 +25,24 @@ impl Adaptive {
     /// Adaptive routing above a router that chooses without knowledge of congestion. `rng` draws the paths of
     /// notifications.
     pub fn new(router: Router, ports: PathPorts, config: AdaptiveConfig, rng: Rng) -> Adaptive {
-        Adaptive { router, ports, config, levels: BTreeMap::new(), rng }
-    }
-
-    /// Frames to `dst` meet congestion behind the upward port `port`.
-    fn learn(&mut self, now: Instant, dst: HostId, port: PortId, feedback: u8) {
-        let ups = self.ports.ups();
-        let levels = self.levels.entry(dst).or_insert_with(|| alloc::vec![Level::default(); ups.len()]);
-        let level = &mut levels[usize::from(port - ups.start)];
-        (level.feedback, level.until) = (feedback, now.saturating_add(self.config.age));
-    }
-
-    /// The upward port for a frame to `dst`, where `routed` is the one of the router.
-    fn choose(&mut self, now: Instant, dst: HostId, routed: PortId) -> PortId {
-        let ups = self.ports.ups();
-        let Some(levels) = self.levels.get_mut(&dst) else { return routed };
-        if levels.iter().all(|level| level.at(now) == 0) {
-            // Forgotten.
-            self.levels.remove(&dst);
-            return routed;
-        }
-        let first = usize::from(routed - ups.start);
-        // The router's port wins a tie, then the ports after it.
-        let in_turn = |n: usize| (first + n) % levels.len();
-        let chosen = match self.config.split {
-            Split::Binary => (0..levels.len()).map(in_turn).min_by_key(|&up| levels[up].at(now)),
-            Split::Fraction => {
-                let share = |level: &Level| FULL_SHARE - i32::from(level.at(now));
-                let all: i32 = levels.iter().map(share).sum();
-                levels.iter_mut().for_each(|level| level.credit += share(level));
-                let turns = (0..levels.len()).map(|n| (first + n) % levels.len());
-                let most = turns.rev().max_by_key(|&up| levels[up].credit);
-                most.inspect(|&up| levels[up].credit -= all)
-            }
-        };
-        ups.start + chosen.unwrap_or(first) as PortId
+        Adaptive { router, congestion: SwitchAr::new(ports, config), rng }
     }
 }
 
 impl Route for Adaptive {
     fn route<F: Frame>(&mut self, now: Instant, input: PortId, frame: &F) -> Result<PortId, PortId> {
         let routed = self.router.route(frame).ok_or(input)?;
+        let ports = self.congestion.ports();
         if let Some(message) = frame.as_notification() {
-            if self.ports.is_up(input) {
+            if ports.is_up(input) {
                 // The sampled frame went to the source of its notification.
-                self.learn(now, frame.source(), input, message.notification.feedback);
+                self.congestion.learn(now, frame.source(), input, message.notification.feedback);
             }
-            let ups = self.ports.ups();
+            let ups = ports.ups();
             let drawn = |rng: &mut Rng| ups.start + rng.below(ups.len() as u64) as PortId;
-            return Ok(if self.ports.is_up(routed) { drawn(&mut self.rng) } else { routed });
+            return Ok(if ports.is_up(routed) { drawn(&mut self.rng) } else { routed });
         }
-        Ok(if self.ports.is_up(routed) { self.choose(now, frame.destination(), routed) } else { routed })
+        Ok(if ports.is_up(routed) { self.congestion.choose(now, frame.destination(), routed) } else { routed })
     }
 }
 
@@ -124,9 +51,12 @@ mod tests {
     use super::*;
     use crate::packet::{Address, FlowKey, Framing, Packet};
     use sluicenet_proto::cee::qcn::{Message, Notification};
+    use sluicenet_proto::frame::HostId;
     use sluicenet_proto::routing::Policy;
+    use sluicenet_proto::routing::switch_ar::Split;
     use sluicenet_proto::routing::tree::TreeRouter;
     use sluicenet_proto::routing::xgft::Xgft;
+    use sluicenet_proto::time::Duration;
 
     /// The edge switch of hosts 0 and 1 in a tree with four upward ports, 2 to 5.
     fn edge(split: Split) -> Adaptive {
@@ -171,7 +101,7 @@ mod tests {
         notify(&mut switch, start, 6, 3, 50);
         assert_eq!(ports(&mut switch, start, 6, 10), [0, 0, 10, 0]);
         assert_eq!(ports(&mut switch, start + Duration::from_ms(16), 6, 10), [0, 0, 10, 0]);
-        assert!(!switch.levels.contains_key(&6), "forgotten");
+        assert!(!switch.congestion.knows_of(6), "forgotten");
     }
 
     #[test]
@@ -194,6 +124,6 @@ mod tests {
         let mut seen = [false; 4];
         (0..100).for_each(|_| seen[usize::from(switch.route(Instant::ZERO, 1, &up).unwrap()) - 2] = true);
         assert_eq!(seen, [true; 4]);
-        assert!(switch.levels.is_empty());
+        assert!((0..8).all(|dst| !switch.congestion.knows_of(dst)));
     }
 }

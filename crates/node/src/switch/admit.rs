@@ -212,8 +212,7 @@ pub struct Lossless<B> {
     /// Thresholds of each input.
     marks: Vec<Watermarks>,
     used: PerPort,
-    /// Bytes of the `l`th lossless class from input `i` in the queue of output `o`, at `(l * ports + i) * ports + o`.
-    by_output: Vec<u32>,
+    by_output: ByOutput,
     lossy: B,
 }
 
@@ -221,7 +220,7 @@ impl<B> Lossless<B> {
     /// A policy with the thresholds of each input.
     pub fn new(classes: PrioritySet, marks: Vec<Watermarks>, lossy: B) -> Lossless<B> {
         let n = marks.len();
-        let by_output = alloc::vec![0; classes.iter().count() * n * n];
+        let by_output = ByOutput::new(classes, n);
         Lossless { classes, marks, used: PerPort::new(n), by_output, lossy }
     }
 
@@ -229,12 +228,6 @@ impl<B> Lossless<B> {
     pub(super) fn with<C>(self, lossy: impl FnOnce(B) -> C) -> Lossless<C> {
         let Lossless { classes, marks, used, by_output, lossy: before } = self;
         Lossless { classes, marks, used, by_output, lossy: lossy(before) }
-    }
-
-    #[inline(always)]
-    fn at(&self, input: PortId, output: PortId, class: Priority) -> usize {
-        let before = (self.classes.0 & ((1 << class) - 1)).count_ones() as usize;
-        (before * self.marks.len() + input as usize) * self.marks.len() + output as usize
     }
 }
 
@@ -259,8 +252,7 @@ impl<B: Admit> Admit for Lossless<B> {
         let used = self.used.get_mut(frame.input, frame.class);
         *used += frame.bytes;
         let bytes = *used;
-        let at = self.at(frame.input, frame.output, frame.class);
-        self.by_output[at] += frame.bytes;
+        *self.by_output.of(frame) += frame.bytes;
         let marks = &self.marks[frame.input as usize];
         (bytes > marks.xoff).then_some(Level { bytes, marks })
     }
@@ -273,8 +265,7 @@ impl<B: Admit> Admit for Lossless<B> {
         let used = self.used.get_mut(frame.input, frame.class);
         *used -= frame.bytes;
         let bytes = *used;
-        let at = self.at(frame.input, frame.output, frame.class);
-        self.by_output[at] -= frame.bytes;
+        *self.by_output.of(frame) -= frame.bytes;
         Some(Level { bytes, marks: &self.marks[frame.input as usize] })
     }
 
@@ -284,7 +275,7 @@ impl<B: Admit> Admit for Lossless<B> {
     }
 
     fn buffered(&self, input: PortId, output: PortId, class: Priority) -> u32 {
-        if self.classes.contains(class) { self.by_output[self.at(input, output, class)] } else { 0 }
+        self.by_output.get(input, output, class)
     }
 }
 
@@ -326,6 +317,39 @@ impl Admit for AnyBuffer {
     }
     fn buffered(&self, input: PortId, output: PortId, class: Priority) -> u32 {
         each!(self, b => b.buffered(input, output, class))
+    }
+}
+
+/// Bytes of each lossless class from each input in the queue of each output.
+#[derive(Clone, Debug)]
+pub(super) struct ByOutput {
+    classes: PrioritySet,
+    ports: usize,
+    /// Those of the `l`th lossless class from input `i` to output `o`, at `(l * ports + i) * ports + o`.
+    bytes: Vec<u32>,
+}
+
+impl ByOutput {
+    pub fn new(classes: PrioritySet, ports: usize) -> ByOutput {
+        ByOutput { classes, ports, bytes: alloc::vec![0; classes.iter().count() * ports * ports] }
+    }
+
+    #[inline(always)]
+    fn at(&self, input: PortId, output: PortId, class: Priority) -> usize {
+        let before = (self.classes.0 & ((1 << class) - 1)).count_ones() as usize;
+        (before * self.ports + input as usize) * self.ports + output as usize
+    }
+
+    /// The account of a frame, whose class is lossless.
+    #[inline(always)]
+    pub fn of(&mut self, frame: Placement) -> &mut u32 {
+        let at = self.at(frame.input, frame.output, frame.class);
+        &mut self.bytes[at]
+    }
+
+    /// Bytes of a class; none if it is not lossless.
+    pub fn get(&self, input: PortId, output: PortId, class: Priority) -> u32 {
+        if self.classes.contains(class) { self.bytes[self.at(input, output, class)] } else { 0 }
     }
 }
 

@@ -1,10 +1,16 @@
 //! The congestion point of QCN (802.1Qau) at an output, by class.
 
 use super::{Backlog, Mark, MarkCounts, PortId, Verdict};
-use sluicenet_proto::cee::qcn::{self, CongestionPointConfig, Message};
+use alloc::vec::Vec;
+use sluicenet_proto::cee::qcn::{self, CongestionPointConfig, Message, Notification};
 use sluicenet_proto::frame::{Frame, PRIORITIES, Priority, PrioritySet};
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::Instant;
+use sluicenet_wire::ethernet::MacAddress;
+use sluicenet_wire::qcn as wire;
+
+/// Position of the switch's number in the identifier of a congestion point.
+const SWITCH_SHIFT: u32 = 32;
 
 /// Settings of the congestion points of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +47,23 @@ impl CongestionPoint {
 
     /// The same for one output, with random numbers of its own.
     pub fn of_port(&self, port: PortId) -> CongestionPoint {
-        let cpid = u64::from(self.switch) << 32 | u64::from(port) << 3;
+        let cpid = u64::from(self.switch) << SWITCH_SHIFT | u64::from(port) << 3;
         CongestionPoint { cpid, points: points(&self.config.point, self.seed, port), ..self.clone() }
     }
+}
+
+/// Bytes of the frame of a notification to `to` about a frame to `about`, without the check sequence.
+pub fn notification_bytes(message: &Message, priority: Priority, about: MacAddress, to: MacAddress) -> Vec<u8> {
+    let Message { cpid, notification: Notification { feedback, offset, delta }, priority: sampled } = *message;
+    let frame = wire::Frame {
+        destination: to,
+        source: MacAddress::switch((cpid >> SWITCH_SHIFT) as u32),
+        priority,
+        message: wire::Repr::of(cpid, (feedback, offset, delta), sampled, about),
+    };
+    let mut bytes = alloc::vec![0; frame.emitted_len()];
+    frame.emit(&mut bytes);
+    bytes
 }
 
 /// The congestion points of the classes at an output.
@@ -82,8 +102,6 @@ impl<F: Frame> Mark<F> for CongestionPoint {
 mod tests {
     use super::*;
     use crate::packet::{Address, FlowKey, Framing, Packet};
-    use alloc::vec::Vec;
-    use sluicenet_proto::cee::qcn::Notification;
 
     fn point() -> CongestionPoint {
         let point = CongestionPointConfig::crisan2014(20_000);

@@ -66,11 +66,11 @@ mod tests;
 with_markers!(declare!());
 
 pub use active_queue::{ClassRule, ClassRules, Select};
-pub use adaptive::{Adaptive, AdaptiveConfig, Split};
+pub use adaptive::Adaptive;
 pub use admit::{Admit, AnyBuffer, InputBuffer, Level, Lossless, LossyBuffer, OutputBuffer, Placement, PooledBuffer};
 pub use classify::{ByPriority, Classify};
 pub use compiled::{OnSwitch, Switch};
-pub use congestion_point::CongestionPoints;
+pub use congestion_point::{CongestionPoints, notification_bytes};
 pub use flow_control::{FlowControl, Paused, Pfc};
 pub use mark::{Backlog, Mark, MarkCounts, Markers, Verdict};
 pub use queue::Waiting;
@@ -166,12 +166,12 @@ pub struct PauseEvent {
 /// Frames and bytes a switch dropped, by output port, priority and reason.
 pub type DropLedger = BTreeMap<(PortId, Priority, DropReason), (u64, u64)>;
 
-/// The parts of a switch beside its ports.
 /// The input of frames that the switch itself made.
 const OWN: PortId = PortId::MAX;
 /// Bytes of frames that a switch made itself and that wait, at most.
 const OWN_MAX: u32 = 64 << 10;
 
+/// The parts of a switch beside its ports.
 #[derive(Clone, Debug)]
 pub(crate) struct Chassis {
     /// Whether frames with a bad check sequence are forwarded.

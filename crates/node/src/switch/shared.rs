@@ -5,7 +5,7 @@
 //! that is paused, and frames that still arrive go to the headroom pool. At its output a lossy queue is bounded in the same
 //! way. Frames beyond the bounds of a lossy class are dropped.
 
-use super::admit::{Admit, Level, Placement};
+use super::admit::{Admit, ByOutput, Level, Placement};
 use super::flow_control::Pfc;
 use crate::device::PortId;
 use alloc::vec::Vec;
@@ -76,8 +76,7 @@ pub struct SharedBuffer {
     limits: Vec<u32>,
     /// Lossless classes that are stopped, by input.
     stopped: Vec<PrioritySet>,
-    /// Bytes of the `l`th lossless class from input `i` in the queue of output `o`, at `(l * ports + i) * ports + o`.
-    by_output: Vec<u32>,
+    by_output: ByOutput,
 }
 
 impl SharedBuffer {
@@ -94,19 +93,13 @@ impl SharedBuffer {
             marks: marks.iter().copied().cycle().take(ports * PRIORITIES).collect(),
             limits: marks.iter().map(|marks| marks.capacity - marks.xoff).collect(),
             stopped: alloc::vec![PrioritySet::NONE; ports],
-            by_output: alloc::vec![0; classes.iter().count() * ports * ports],
+            by_output: ByOutput::new(classes, ports),
         }
     }
 
     #[inline(always)]
     fn at(&self, port: PortId, class: Priority) -> usize {
         class as usize * self.ports + port as usize
-    }
-
-    #[inline(always)]
-    fn by_output_at(&self, input: PortId, output: PortId, class: Priority) -> usize {
-        let before = (self.classes.0 & ((1 << class) - 1)).count_ones() as usize;
-        (before * self.ports + input as usize) * self.ports + output as usize
     }
 
     #[inline(always)]
@@ -125,11 +118,16 @@ impl SharedBuffer {
     #[inline(always)]
     fn fits_shared(&self, frame: Placement) -> bool {
         let Group { used, .. } = self.groups[self.at(frame.input, frame.class)];
-        let (before, after) = (self.beyond(used), self.beyond(used + frame.bytes));
-        let free = self.free();
         !self.stopped[frame.input as usize].contains(frame.class)
-            && after - before <= free
-            && (before == 0 || u64::from(before) <= self.config.lossless.threshold(free))
+            && self.beyond(used + frame.bytes) - self.beyond(used) <= self.free()
+            && self.is_below_threshold(used)
+    }
+
+    /// Whether a lossless group that holds so many reserved and shared bytes is not beyond its threshold.
+    #[inline(always)]
+    fn is_below_threshold(&self, used: u32) -> bool {
+        let shared = self.beyond(used);
+        shared == 0 || u64::from(shared) <= self.config.lossless.threshold(self.free())
     }
 
     /// Whether a frame of a lossy class fits.
@@ -179,18 +177,14 @@ impl Admit for SharedBuffer {
         if !is_lossless {
             return None;
         }
-        let by_output = self.by_output_at(frame.input, frame.output, frame.class);
-        self.by_output[by_output] += frame.bytes;
+        *self.by_output.of(frame) += frame.bytes;
         let group = self.groups[at];
         let bytes = group.used + group.headroom;
-        let stopped = &mut self.stopped[frame.input as usize];
-        if !stopped.contains(frame.class) {
-            let shared = group.used.saturating_sub(self.config.reserved);
-            let free = self.config.shared - self.shared_used;
-            if group.headroom == 0 && (shared == 0 || u64::from(shared) <= self.config.lossless.threshold(free)) {
+        if !self.stopped[frame.input as usize].contains(frame.class) {
+            if group.headroom == 0 && self.is_below_threshold(group.used) {
                 return None;
             }
-            stopped.insert(frame.class);
+            self.stopped[frame.input as usize].insert(frame.class);
             // Flow control stops the other end above this level.
             self.marks[at].xoff = bytes - 1;
         }
@@ -211,8 +205,7 @@ impl Admit for SharedBuffer {
         if !self.classes.contains(frame.class) {
             return None;
         }
-        let by_output = self.by_output_at(frame.input, frame.output, frame.class);
-        self.by_output[by_output] -= frame.bytes;
+        *self.by_output.of(frame) -= frame.bytes;
         if !self.stopped[frame.input as usize].contains(frame.class) {
             return None;
         }
@@ -236,7 +229,7 @@ impl Admit for SharedBuffer {
     }
 
     fn buffered(&self, input: PortId, output: PortId, class: Priority) -> u32 {
-        if self.classes.contains(class) { self.by_output[self.by_output_at(input, output, class)] } else { 0 }
+        self.by_output.get(input, output, class)
     }
 }
 
@@ -386,6 +379,9 @@ mod tests {
         while let Some(placement) = inside.pop() {
             b.discharge(placement);
         }
-        assert!(b.stopped.iter().all(|classes| classes.is_empty()) && b.by_output.iter().all(|&bytes| bytes == 0));
+        assert!(
+            b.stopped.iter().all(|classes| classes.is_empty())
+                && (0..3).all(|i| (0..3).all(|o| b.buffered(i, o, LOSSLESS) == 0))
+        );
     }
 }

@@ -278,8 +278,7 @@ impl<R: Copy, T> Uplink<R, T> {
         self.counters.pauses_lossy += u64::from(told.class_enable & !self.link.lossless.0 != 0);
         self.counters.pauses_received += 1;
         let classes = PrioritySet(told.class_enable & self.link.lossless.0);
-        let stopped =
-            PrioritySet(classes.iter().filter(|&p| told.quanta[p as usize] > 0).fold(0, |set, p| set | 1 << p));
+        let stopped = classes.iter().filter(|&p| told.quanta[p as usize] > 0).collect();
         self.watchdog.on_pause(now, stopped);
         self.gate.receive(now, &Pause { classes, quanta: told.quanta }, self.quantum);
         self.choose_again();

@@ -4,4 +4,5 @@ pub mod ets;
 pub mod headroom;
 pub mod pfc;
 pub mod qcn;
+pub mod source_control;
 pub mod watchdog;

@@ -11,6 +11,8 @@ pub mod paths;
 mod policy;
 #[cfg(test)]
 mod probe;
+pub mod reactive;
+pub mod switch_ar;
 pub mod table;
 pub mod tree;
 pub mod xgft;

@@ -8,6 +8,9 @@ use super::xgft::{SwitchName, Xgft};
 use crate::frame::HostId;
 use alloc::vec::Vec;
 
+/// The path of a frame, where its source chooses one; the default path without a number.
+pub type Path = Option<u16>;
+
 /// VLAN of the path with number 0; the others follow. VLAN 1 and frames without a VLAN take the default path.
 pub const FIRST_VID: u16 = 2;
 /// Paths that VLANs can name: 4095 is reserved (802.1Q, 9.6).
@@ -17,7 +20,7 @@ pub const PATHS_MAX: u32 = 4095 - FIRST_VID as u32;
 ///
 /// # Errors
 /// If the VLAN names no path.
-pub fn path_of_vid(vid: u16, paths: u32) -> Result<Option<u16>, NoPath> {
+pub fn path_of_vid(vid: u16, paths: u32) -> Result<Path, NoPath> {
     match vid.checked_sub(FIRST_VID) {
         None => Ok(None),
         Some(path) if u32::from(path) < paths => Ok(Some(path)),
@@ -107,7 +110,7 @@ impl PathPorts {
     /// # Errors
     /// If the frame names a path that does not exist.
     #[inline(always)]
-    pub fn port(&self, path: Option<u16>, dst: HostId, routed: u16) -> Result<u16, NoPath> {
+    pub fn port(&self, path: Path, dst: HostId, routed: u16) -> Result<u16, NoPath> {
         let Some(path) = path else { return Ok(routed) };
         if u32::from(path) >= self.paths {
             return Err(NoPath);
@@ -129,7 +132,7 @@ mod tests {
     use alloc::vec;
 
     /// The switches that a frame passes on a path.
-    fn walk(tree: &Xgft, (src, dst): (HostId, HostId), path: Option<u16>) -> Vec<SwitchName> {
+    fn walk(tree: &Xgft, (src, dst): (HostId, HostId), path: Path) -> Vec<SwitchName> {
         let probe = Probe { src, dst, flow: 0, frame: 0 };
         let mut at = tree.leaf_parent(src, 0);
         let mut passed = vec![at];

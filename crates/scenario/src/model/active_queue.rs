@@ -5,6 +5,7 @@ use crate::error::{Result, Warning};
 use crate::setting::Section;
 use crate::units::{BUFFER, Bytes};
 use crate::{choices, settings};
+use sluicenet_proto::frame::PrioritySet;
 
 /// Profiles a scenario may have: each is for one priority at least.
 const PROFILES_MAX: usize = 8;
@@ -103,7 +104,7 @@ settings! {
         /// the priorities that it is for
         let priorities: Vec<u8> [0..=7],
         /// The priorities that it is for, bit p for priority p.
-        field priorities: u8 = priorities.iter().fold(0, |set, priority| set | 1 << priority),
+        field priorities: u8 = priorities.into_iter().collect::<PrioritySet>().0,
         /// the queue length from which frames are selected
         green_min_threshold: Bytes [BUFFER],
         /// the queue length from which every frame is selected

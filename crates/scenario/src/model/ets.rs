@@ -26,7 +26,7 @@ settings! {
         let group as (Kind::Tables(&[EtsGroup::SPEC])),
         /// The settings of an output; none without groups.
         #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize")]
-        field config: Option<EtsConfig> = read(s, &strict.unwrap_or_default())?,
+        field config: Option<EtsConfig> = read(s, strict.into_iter().flatten().collect())?,
     }
 }
 
@@ -43,11 +43,7 @@ fn serialize<S: Serializer>(config: &Option<EtsConfig>, s: S) -> core::result::R
     (config.strict().0, groups).serialize(s)
 }
 
-fn set_of(priorities: &[u8]) -> PrioritySet {
-    PrioritySet(priorities.iter().fold(0, |set, priority| set | 1 << priority))
-}
-
-fn read(s: &Section<'_>, strict: &[u8]) -> Result<Option<EtsConfig>> {
+fn read(s: &Section<'_>, strict: PrioritySet) -> Result<Option<EtsConfig>> {
     let tables = s.tables("group")?;
     if tables.is_empty() && strict.is_empty() {
         return Ok(None);
@@ -55,9 +51,9 @@ fn read(s: &Section<'_>, strict: &[u8]) -> Result<Option<EtsConfig>> {
     let mut groups = Vec::new();
     for t in &tables {
         let EtsGroup { priorities, bandwidth } = EtsGroup::read(t)?;
-        groups.push(Group { priorities: set_of(&priorities), bandwidth });
+        groups.push(Group { priorities: priorities.into_iter().collect(), bandwidth });
     }
-    EtsConfig::new(set_of(strict), groups).map(Some).map_err(|e| match e {
+    EtsConfig::new(strict, groups).map(Some).map_err(|e| match e {
         EtsError::Sum(sum) => {
             s.error("group", format!("the bandwidths of the groups are {sum} % in all")).expected("100 %")
         }

@@ -5,6 +5,8 @@ use crate::error::Result;
 use crate::setting::{Kind, Or, Section};
 use crate::units::{BUFFER, Bytes, Quantity};
 use crate::{choices, settings};
+use serde::{Serialize, Serializer};
+use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
 
 choices! {
@@ -72,7 +74,7 @@ settings! {
         /// the memory of the switches of one level, if it differs
         let level as (Kind::Tables(&[BufferLevel::SPEC])),
         /// Memory of the switches of levels that differ.
-        #[serde(skip)]
+        #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "serialize_levels")]
         field levels: Vec<(u32, Bytes)> = levels(s)?,
         /// bytes of its own that each priority has at each input, and at each output; default 0
         reserved: Bytes [NO_BUFFER] = Bytes(0),
@@ -94,6 +96,10 @@ settings! {
 const DYNAMIC_TH: core::ops::RangeInclusive<f64> = -8.0..=10.0;
 /// None at all, or what a buffer can have.
 const NO_BUFFER: core::ops::RangeInclusive<Bytes> = Bytes(0)..=*BUFFER.end();
+
+fn serialize_levels<S: Serializer>(levels: &[(u32, Bytes)], s: S) -> core::result::Result<S::Ok, S::Error> {
+    levels.iter().map(|&(level, size)| (level, size.as_bytes())).collect::<Vec<_>>().serialize(s)
+}
 
 fn levels(s: &Section<'_>) -> Result<Vec<(u32, Bytes)>> {
     let mut all: Vec<(u32, Bytes)> = Vec::new();
@@ -188,7 +194,7 @@ settings! {
         let lossless: Option<Vec<u8>> [0..=7],
         /// The lossless priorities, bit p for priority p.
         field lossless: u8 = match lossless {
-            Some(list) => list.iter().fold(0, |mask, priority| mask | 1 << priority),
+            Some(list) => list.into_iter().collect::<PrioritySet>().0,
             None => !server.lossy_priority(),
         },
         /// send a pause when an input holds this much
@@ -198,7 +204,7 @@ settings! {
         xon: Bytes = Bytes(80_000),
         /// room above xoff for data that still arrives; auto: computed from the link, and from how many pauses in a row
         /// it may damage
-        let headroom: Or<Bytes, Auto> [HEADROOM] = Or::Word(Auto::Auto),
+        let headroom: Or<Bytes, Auto> [NO_BUFFER] = Or::Word(Auto::Auto),
         /// Room above XOFF for data that still arrives; computed where absent.
         #[serde(serialize_with = "crate::units::canonical")]
         field headroom: Option<Bytes> = headroom.value(),
@@ -219,9 +225,6 @@ settings! {
 
 /// 802.1Q (802.1Qbb) lets a station take 614.4 ns from a PFC frame to its effect above the MAC.
 const RESPONSE: Duration = Duration::from_ps(614_400);
-
-/// None at all, or what a buffer can have.
-const HEADROOM: core::ops::RangeInclusive<Bytes> = Bytes(0)..=*BUFFER.end();
 
 impl Pfc {
     /// Checks how the keys relate. `fixed` is whether `[scenario]` says that the network is lossless, `buffer` the

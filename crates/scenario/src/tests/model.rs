@@ -130,3 +130,13 @@ fn the_schema_has_every_key() {
         }
     }
 }
+
+#[test]
+fn the_memory_of_each_level_is_part_of_the_configuration() {
+    let json = |size: &str| {
+        let text = format!("{MINIMAL}[buffer]\nsize = \"12 MB\"\n[[buffer.level]]\nlevel = 2\nsize = \"{size}\"\n");
+        parse(&text).unwrap().scenario.canonical_json().unwrap()
+    };
+    assert_eq!(json("20 MB"), json("20000 KB"));
+    assert_ne!(json("20 MB"), json("30 MB"));
+}

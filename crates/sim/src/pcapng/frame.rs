@@ -2,12 +2,12 @@
 
 use sluicenet_node::packet::{Address, Framing, Kind, Packet};
 use sluicenet_node::server::HYPERVISOR;
-use sluicenet_proto::cee::qcn::Message;
+use sluicenet_node::switch::notification_bytes;
 use sluicenet_proto::frame::{Frame, HostId};
 use sluicenet_wire::checksum::PseudoHeader;
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
-use sluicenet_wire::{pfc, qcn, tcp, tcplight, udp, vlan, vxlan, zbridge, zcredit};
+use sluicenet_wire::{pfc, tcp, tcplight, udp, vlan, vxlan, zbridge, zcredit};
 use std::net::Ipv4Addr;
 
 /// Hop limit of a packet; no switch here decrements it.
@@ -98,7 +98,8 @@ pub fn bytes(packet: &Packet, framing: Framing, sender: u32) -> Vec<u8> {
         return credit(packet);
     }
     if let Some(message) = packet.as_notification() {
-        return notification(packet, &message);
+        let [about, to] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
+        return notification_bytes(&message, packet.priority(), about, to);
     }
     if packet.kind() == Kind::Bridge {
         return padded(bridge(packet));
@@ -149,20 +150,6 @@ fn credit(packet: &Packet) -> Vec<u8> {
     if packet.is_encapsulated() { tunnel(packet, &inner) } else { inner }
 }
 
-/// A congestion notification.
-fn notification(packet: &Packet, message: &Message) -> Vec<u8> {
-    let [about, to] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
-    let frame = qcn::Frame {
-        destination: to,
-        source: MacAddress::switch((message.cpid >> 32) as u32),
-        priority: packet.priority(),
-        message: qcn::Repr::of(message.cpid, message.notification.into_parts(), message.priority, about),
-    };
-    let mut bytes = vec![0; frame.emitted_len()];
-    frame.emit(&mut bytes);
-    bytes
-}
-
 /// The outer headers: Ethernet with its 802.1Q tag, IP, UDP, VXLAN.
 fn tunnel(packet: &Packet, inner: &[u8]) -> Vec<u8> {
     let (src, dst) = (packet.source(), packet.destination());
@@ -184,7 +171,9 @@ fn tunnel(packet: &Packet, inner: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use sluicenet_node::packet::FlowKey;
+    use sluicenet_proto::cee::qcn::{Message, Notification};
     use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
+    use sluicenet_wire::qcn;
     use sluicenet_wire::seq::SeqNumber;
     use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
 
@@ -219,6 +208,21 @@ mod tests {
         let light = sluicenet_proto::transport::tcplight::Segment { connection: 7, len: 900, ..Default::default() };
         all.push(Packet::light(flow, &light, 3, Framing::ETHERNET));
         all
+    }
+
+    #[test]
+    fn a_notification_has_the_bytes_of_the_standard() {
+        for sampled in packets() {
+            let notification = Notification { feedback: 42, offset: 12_800, delta: -640 };
+            let message = Message { cpid: 9 << 32 | 3 << 3 | 5, notification, priority: sampled.priority() };
+            let packet = sampled.notification(&message, 7);
+            let real = bytes(&packet, Framing::ETHERNET, 0);
+            assert_eq!(real.len() + ethernet::FCS_LEN, packet.len() as usize);
+            let frame = qcn::Frame::parse(&real).unwrap();
+            let [from, to] = [sampled.src(), sampled.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
+            assert_eq!((frame.destination, frame.source, frame.priority), (from, MacAddress::switch(9), 7));
+            assert_eq!(frame.message, qcn::Repr::of(message.cpid, (42, 12_800, -640), sampled.priority(), to));
+        }
     }
 
     #[test]

@@ -172,7 +172,6 @@ fn config() -> ServerConfig {
             lossless: PrioritySet::NONE,
             apart: PrioritySet::NONE,
             quanta: 65_535,
-            quantum: alloc::vec![Duration(51_200)],
             repetition: alloc::vec![None],
             marks: Watermarks { capacity: 100_000, xoff: 60_000, xon: 40_000, headroom: 40_000 },
             resequencing: None,

@@ -47,7 +47,7 @@ impl CongestionPointConfig {
     }
 }
 
-/// What a congestion point knows about its queue.
+/// The state of a queue, as its congestion point reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification {
     /// The quantised feedback, 1 to 63: the larger, the more congestion.
@@ -56,13 +56,6 @@ pub struct Notification {
     pub offset: i64,
     /// The growth of the queue since the sample before, in bytes.
     pub delta: i64,
-}
-
-impl Notification {
-    /// Feedback, offset and growth.
-    pub fn into_parts(self) -> (u8, i64, i64) {
-        (self.feedback, self.offset, self.delta)
-    }
 }
 
 /// The state of a congestion point.

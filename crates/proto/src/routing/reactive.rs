@@ -4,15 +4,14 @@
 //! hotspot. R3C2 also limits the rate of each path about which notifications come, and adds a path only when all paths in
 //! use are limited. Paths are taken out of use when the load falls (R2C2), or when no notification comes (R3C2).
 
-use super::source::{Path, SourceConfig, SourceControl};
+use super::paths::{Path, Paths};
+use crate::cee::qcn::{Message, ReactionPoint, ReactionPointConfig};
+use crate::cee::source_control::{QueueName, SourceConfig, SourceControl};
+use crate::rng::Rng;
+use crate::time::{Duration, Instant};
+use crate::units::Rate;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use sluicenet_proto::cee::qcn::{Message, ReactionPoint, ReactionPointConfig};
-use sluicenet_proto::frame::{HostId, Priority};
-use sluicenet_proto::rng::Rng;
-use sluicenet_proto::routing::paths::Paths;
-use sluicenet_proto::time::{Duration, Instant};
-use sluicenet_proto::units::Rate;
 
 /// Settings of R2C2, or of R3C2 with rate limiters.
 #[derive(Clone, Debug)]
@@ -28,29 +27,78 @@ pub struct Reactive {
 }
 
 impl SourceConfig for Reactive {
-    fn control(
-        &self,
-        now: Instant,
-        (host, to, priority): (HostId, HostId, Priority),
-        link: Rate,
-    ) -> Box<dyn SourceControl> {
-        let mut rng = Rng::from_words(&[self.seed, host.into(), to.into(), priority.into(), now.0]);
-        // In the order in which they are tried, the next one at the end.
-        let mut available = self.paths.others(host, to);
+    fn control(&self, now: Instant, queue: QueueName, link: Rate) -> Box<dyn SourceControl> {
+        let mut rng = queue.rng(self.seed, now);
+        let mut available = self.paths.others(queue.host, queue.to);
         rng.shuffle(&mut available);
-        let (in_use, timer) = (alloc::vec![InUse::new(None)], now.saturating_add(self.period));
-        let period = self.period;
+        let (period, timer) = (self.period, now.saturating_add(self.period));
         match self.limiter {
-            None => Box::new(R2c2 { available, in_use, turn: 0, period, timer, bytes: 0, before: 0 }),
+            None => {
+                let in_use = alloc::vec![None];
+                Box::new(R2c2 { available, in_use, turn: 0, period, timer, bytes: 0, before: 0 })
+            }
             Some(limiter) => {
                 let config = ReactionPointConfig { max_rate: link, ..limiter };
+                let in_use = alloc::vec![InUse::new(None)];
                 Box::new(R3c2 { available, in_use, turn: 0, period, timer, config, rng })
             }
         }
     }
 }
 
-/// A path in use.
+/// R2C2 of one queue (Algorithm 2.1).
+#[derive(Debug)]
+struct R2c2 {
+    /// Paths that are not in use, the next one to be tried last.
+    available: Vec<u16>,
+    in_use: Vec<Path>,
+    /// The path that sent last.
+    turn: usize,
+    period: Duration,
+    timer: Instant,
+    /// Bytes sent in this period, and in the one before.
+    bytes: u64,
+    before: u64,
+}
+
+impl SourceControl for R2c2 {
+    fn on_notification(&mut self, _now: Instant, _path: Path, _message: &Message) {
+        if let Some(path) = self.available.pop() {
+            self.in_use.push(Some(path));
+        }
+    }
+    fn next_transmit(&self) -> Instant {
+        Instant::ZERO
+    }
+    fn on_transmit(&mut self, _now: Instant, bytes: u32) -> Path {
+        self.bytes += u64::from(bytes);
+        self.turn = (self.turn + 1) % self.in_use.len();
+        self.in_use[self.turn]
+    }
+    fn poll_timeout(&self) -> Instant {
+        self.timer
+    }
+    fn handle_timeout(&mut self, now: Instant) {
+        if now < self.timer {
+            return;
+        }
+        self.timer = now.saturating_add(self.period);
+        let before = core::mem::replace(&mut self.before, core::mem::take(&mut self.bytes));
+        if before > self.before
+            && self.in_use.len() > 1
+            && let Some(path) = self.in_use.pop().flatten()
+        {
+            // It is the last one to be tried again.
+            self.available.insert(0, path);
+        }
+    }
+    fn is_idle(&self) -> bool {
+        self.in_use.len() == 1
+    }
+    fn rates(&self, _each: &mut dyn FnMut(Path, Rate, Rate)) {}
+}
+
+/// A path in use, with its limiter.
 #[derive(Debug)]
 struct InUse {
     path: Path,
@@ -67,60 +115,10 @@ impl InUse {
     }
 }
 
-/// R2C2 of one queue (Algorithm 2.1).
-#[derive(Debug)]
-struct R2c2 {
-    available: Vec<u16>,
-    in_use: Vec<InUse>,
-    /// The path that sends next.
-    turn: usize,
-    period: Duration,
-    timer: Instant,
-    /// Bytes sent in this period, and in the one before.
-    bytes: u64,
-    before: u64,
-}
-
-impl SourceControl for R2c2 {
-    fn on_notification(&mut self, _now: Instant, _path: Path, _message: &Message) {
-        if let Some(path) = self.available.pop() {
-            self.in_use.push(InUse::new(Some(path)));
-        }
-    }
-    fn next_transmit(&self) -> Instant {
-        Instant::ZERO
-    }
-    fn on_transmit(&mut self, _now: Instant, bytes: u32) -> Path {
-        self.bytes += u64::from(bytes);
-        self.turn = (self.turn + 1) % self.in_use.len();
-        self.in_use[self.turn].path
-    }
-    fn poll_timeout(&self) -> Instant {
-        self.timer
-    }
-    fn handle_timeout(&mut self, now: Instant) {
-        if now < self.timer {
-            return;
-        }
-        self.timer = now.saturating_add(self.period);
-        let before = core::mem::replace(&mut self.before, core::mem::take(&mut self.bytes));
-        if before > self.before
-            && self.in_use.len() > 1
-            && let Some(path) = self.in_use.pop().and_then(|last| last.path)
-        {
-            // It is the last one to be tried again.
-            self.available.insert(0, path);
-        }
-    }
-    fn is_idle(&self) -> bool {
-        self.in_use.len() == 1
-    }
-    fn rates(&self, _each: &mut dyn FnMut(Path, Rate, Rate)) {}
-}
-
 /// R3C2 of one queue (Algorithm 2.2).
 #[derive(Debug)]
 struct R3c2 {
+    /// Paths that are not in use, the next one to be tried last.
     available: Vec<u16>,
     in_use: Vec<InUse>,
     /// The path that sent last.
@@ -212,8 +210,8 @@ impl SourceControl for R3c2 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluicenet_proto::cee::qcn::Notification;
-    use sluicenet_proto::routing::xgft::Xgft;
+    use crate::cee::qcn::Notification;
+    use crate::routing::xgft::Xgft;
 
     const NOW: Instant = Instant::ZERO;
 
@@ -221,7 +219,7 @@ mod tests {
         let paths = Paths::new(&Xgft::k_ary_n_tree(2, 3).unwrap()).unwrap();
         let limiter = with_limiters.then(|| ReactionPointConfig::crisan2014(Rate::gbps(10)));
         let config = Reactive { paths, limiter, period: Duration::from_ms(15), seed: 1 };
-        config.control(NOW, (0, 7, 0), Rate::gbps(10))
+        config.control(NOW, QueueName { host: 0, to: 7, priority: 0 }, Rate::gbps(10))
     }
 
     fn message(feedback: u8) -> Message {
