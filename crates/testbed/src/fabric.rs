@@ -49,7 +49,7 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
     }
     if let Some(qcn) = scenario.qcn.as_ref().filter(|qcn| qcn.limiters != Limiters::Off) {
         let message = format!("limiters = \"{}\": the servers of a testbed have no rate limiters", qcn.limiters.word());
-        let hint = "with \"off\" the switches send notifications, which a capture shows";
+        let hint = "with \"off\" the switches send notifications, and the servers ignore them";
         return Err(scenario.locations.error("qcn.limiters", message).expected("\"off\"").hint(hint));
     }
     if !scenario.slowdowns.is_empty() {
