@@ -335,24 +335,20 @@ fn headroom_that_is_too_small_is_a_warning_and_its_loss_names_the_port() {
     }
 }
 
-/// Notifications at every frame, in a class whose inputs are stopped by data and whose outputs are full.
+/// Notifications about nearly every frame, which no source obeys, in a permutation that pauses links: 6,453 frames of lossless
+/// classes were lost when the notifications of a switch filled the buffers of its inputs.
 #[test]
 fn a_switch_never_fills_a_neighbours_headroom_with_its_own_notifications() {
-    let in_class_7 = |src, dst| datagrams(src, dst) + "priority = 7\n";
-    let flows: String =
-        (0..4).map(|src| datagrams(src, 4) + &in_class_7(4, src) + &in_class_7(src, (src + 1) % 4)).collect();
-    let text = format!(
-        "[scenario]\nduration = \"20 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 5\n[pfc]\nenabled = true\n\
-         xoff = \"20 KB\"\nxon = \"10 KB\"\n[qcn]\nenabled = true\nset_point = \"5 KB\"\nsample_bytes = \"1500 B\"\n\
-         limiters = \"off\"\n{flows}"
-    );
-    let o = execute(&text, 1, None);
-    assert!(o.notifications > 1_000, "{}", o.notifications);
+    let text = "[scenario]\nparameters = \"crisan2014-ch2\"\nduration = \"6 ms\"\nseed = 5\n[topology]\n\
+                kind = \"k-ary-n-tree\"\nk = 2\nn = 3\nrouting = \"switch-ar\"\n[pfc]\nenabled = true\n[qcn]\nenabled = true\n\
+                limiters = \"off\"\nsample_bytes = \"1500 B\"\n[[workload]]\nkind = \"permutation\"\npattern = \"random\"\n\
+                transport = \"udp\"\nrate = \"9 Gb/s\"\n";
+    let o = execute(text, 1, None);
+    assert!(o.notifications > 10_000 && o.pauses > 0, "{} notifications, {} pauses", o.notifications, o.pauses);
     assert_eq!((o.violations, o.overrun), (0, None), "{:?}", o.switch_drops);
     // A notification that finds its memory full is lost for congestion, as no other frame is.
     let lost = o.switch_drops.frames(sluicenet_proto::loss::DropReason::SwitchBuffer);
     assert_eq!(o.totals.dropped, lost);
-    println!("{} notifications, {lost} lost", o.notifications);
 }
 
 /// A receiver takes next to nothing for thousands of refreshes, of which one in twenty is damaged. With two refreshes
