@@ -199,7 +199,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     buffer.check(&s_buffer, &s_switch, &s_pfc)?;
     let s_red = root.section("red")?;
     let fixed = general.congestion_management.map(CongestionManagement::red);
-    let red = Red::read(&s_red, fixed)?;
+    let red = Red::read(&s_red, set, fixed)?;
     red.check(&s_red, fixed, &pfc)?;
     let wred = active_queue::profiles(&root, &pfc)?;
     if red.enabled && switch.ecn_threshold.is_some() {

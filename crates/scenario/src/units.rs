@@ -350,7 +350,7 @@ macro_rules! canonical_as_they_are {
         }
     )+};
 }
-canonical_as_they_are!(bool, u8, u16, u32, u64, f64, String);
+canonical_as_they_are!(bool, u8, u16, u32, u64, f64, String, Vec<u32>);
 pub(crate) use canonical_as_they_are;
 
 impl<T: Canonical> Canonical for Option<T> {

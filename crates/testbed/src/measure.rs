@@ -100,7 +100,7 @@ pub struct Simulated {
     pub timeouts: u64,
     /// Frames lost for want of room in the virtual network.
     pub lost_virtual: u64,
-    /// Frames lost for want of room in the physical network.
+    /// Frames lost by congestion of the physical network.
     pub lost_physical: u64,
 }
 

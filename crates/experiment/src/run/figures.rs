@@ -147,7 +147,7 @@ pub struct Figures {
     pub drops: u64,
     /// Frames lost for want of room in the virtual network.
     pub losses_virtual: u64,
-    /// Frames lost for want of room in the physical network.
+    /// Frames lost by congestion of the physical network.
     pub losses_physical: u64,
     /// Frames thrown away, by reason.
     pub drops_by_reason: BTreeMap<String, u64>,

@@ -37,9 +37,14 @@ const PS_PER_S: u128 = 1_000_000_000_000;
 /// Reasons that are a want of room in the virtual network.
 pub const VIRTUAL_LOSSES: [DropReason; 4] =
     [DropReason::VswitchUplink, DropReason::VswitchVm, DropReason::SocketRx, DropReason::NoCredit];
-/// Reasons that are a want of room in the physical network, adapters included.
-pub const PHYSICAL_LOSSES: [DropReason; 4] =
-    [DropReason::SwitchBuffer, DropReason::HeadroomExceeded, DropReason::AdapterRx, DropReason::AdapterTx];
+/// Reasons that are congestion of the physical network, adapters included: a want of room, or queue management.
+pub const PHYSICAL_LOSSES: [DropReason; 5] = [
+    DropReason::SwitchBuffer,
+    DropReason::EarlyDrop,
+    DropReason::HeadroomExceeded,
+    DropReason::AdapterRx,
+    DropReason::AdapterTx,
+];
 
 /// How a run is to be done.
 pub struct Options<'a> {
@@ -199,7 +204,7 @@ impl Outcome {
     pub fn virtual_losses(&self) -> u64 {
         VIRTUAL_LOSSES.iter().map(|&r| self.server_drops.frames(r)).sum()
     }
-    /// Frames dropped for want of room in the physical network, adapters included.
+    /// Frames dropped by congestion of the physical network, adapters included.
     pub fn physical_losses(&self) -> u64 {
         PHYSICAL_LOSSES.iter().map(|&r| self.server_drops.frames(r) + self.switch_drops.frames(r)).sum()
     }

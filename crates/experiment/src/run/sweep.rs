@@ -59,7 +59,7 @@ pub struct Configuration {
     pub retransmissions: u64,
     /// Frames lost for want of room in the virtual network.
     pub losses_virtual: u64,
-    /// Frames lost for want of room in the physical network.
+    /// Frames lost by congestion of the physical network.
     pub losses_physical: u64,
     /// Flows that belong to no query, where there are any beside queries.
     #[serde(default, skip_serializing_if = "Option::is_none")]

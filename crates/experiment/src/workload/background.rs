@@ -71,7 +71,8 @@ pub(crate) fn maker(cx: &Context<'_>, w: &Background) -> Maker {
     let (plan, seed, hosts, number) = (cx.plan.clone(), cx.seed(), cx.inner_hosts(), cx.number);
     let settings = Arc::new(w.clone());
     Box::new(move |host| {
-        (host < hosts).then(|| {
+        let sends = host < hosts && settings.sends(plan.chassis(host, settings.chassis as u8), host);
+        sends.then(|| {
             let draws = Draws::new(seed, number, &plan, host, &settings);
             let settings = settings.clone();
             Box::new(Server { number, host, settings, draws, ports: Ports::default() }) as Box<dyn HostApp>

@@ -69,8 +69,9 @@ pub fn maker(cx: &Context<'_>, w: &PartitionAggregate) -> Maker {
     let mut chassis_of = Vec::with_capacity(inner as usize);
     for host in 0..inner {
         let range = cx.plan.chassis(host, w.chassis as u8);
-        if chassis.last() != Some(&range) {
-            chassis.push(range);
+        let members = w.members(range);
+        if chassis.last() != Some(&members) {
+            chassis.push(members);
         }
         chassis_of.push(chassis.len() as u32 - 1);
     }

@@ -9,7 +9,7 @@ use super::stages::credits::{Credits, CreditsConfig};
 use super::stages::zbridge::ZBridge;
 use super::stages::{Report, StageConfig, compose};
 use super::{Server, ServerLedger};
-use crate::adapter::Basic;
+use crate::adapter::{Any, Basic};
 use crate::pool::Handle;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -28,6 +28,8 @@ fn is<T: StageConfig>(config: &Arc<dyn StageConfig>) -> Option<&T> {
 pub enum AnyServer<A> {
     /// Without a virtual network and without stages.
     Bare(Box<Server<A, Bare<(), Basic>>>),
+    /// The same, with an adapter of several links, or with control of its queues.
+    Extended(Box<Server<A, Bare<(), Any>>>),
     /// With a vSwitch and without stages.
     Plain(Box<Server<A, Virtualised<(), (), Usual>>>),
     /// zFabric: credits and zBridge.
@@ -43,6 +45,7 @@ macro_rules! with_server {
     ($any:expr, $server:ident => $then:expr) => {
         match $any {
             $crate::server::AnyServer::Bare($server) => $then,
+            $crate::server::AnyServer::Extended($server) => $then,
             $crate::server::AnyServer::Plain($server) => $then,
             $crate::server::AnyServer::ZFabric($server) => $then,
             $crate::server::AnyServer::Rare($server) => $then,
@@ -60,19 +63,14 @@ impl<A: App> AnyServer<A> {
         let gate = &settings.gate[..];
         let Some(network) = &settings.virtual_network else {
             if gate.is_empty() && settings.adapter.is_basic() {
-                return AnyServer::Bare(Box::new(Server::new(
-                    id,
-                    vms,
-                    config,
-                    router,
-                    |host| Bare::new(host, ()),
-                    app,
-                )));
+                let chain = |host: &mut Host| Bare::new(host, ());
+                return AnyServer::Bare(Box::new(Server::new(id, vms, config, router, chain, app)));
             }
-            let chain = |host: &mut Host| match gate {
-                [] => Rare::Bare(Bare::new(host, ())),
-                _ => Rare::Staged(Bare::new(host, boxed(gate))),
-            };
+            if gate.is_empty() {
+                let chain = |host: &mut Host| Bare::new(host, ());
+                return AnyServer::Extended(Box::new(Server::new(id, vms, config, router, chain, app)));
+            }
+            let chain = |host: &mut Host| Rare::Bare(Bare::new(host, boxed(gate)));
             return AnyServer::Rare(Box::new(Server::new(id, vms, config, router, chain, app)));
         };
         let outer = network.encapsulation;

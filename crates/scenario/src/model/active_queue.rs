@@ -1,6 +1,6 @@
 //! Active queue management at the outputs of switches: RED, WRED profiles, a threshold.
 
-use super::{Pfc, Switch};
+use super::{ParameterSet, Pfc, Switch};
 use crate::error::{Result, Warning};
 use crate::setting::Section;
 use crate::units::{BUFFER, Bytes};
@@ -33,7 +33,7 @@ choices! {
 settings! {
     /// random early detection (Floyd and Jacobson 1993) at every switch output
     #[derive(Copy)]
-    pub model struct Red in "red" (s, fixed: Option<bool>) {
+    pub model struct Red in "red" (s, set: ParameterSet, fixed: Option<bool>) {
         /// whether outputs select frames by the average length of their queue; selected frames are marked or dropped
         enabled: bool = fixed.unwrap_or(false),
         /// the average queue length from which frames are selected
@@ -48,7 +48,8 @@ settings! {
         /// whether frames since the last selected one raise the probability, so that the gaps are spread evenly
         count: bool = true,
         /// frames whose transport does not support ECN; default drop, in lossless priorities forward
-        not_ecn_capable: Option<NotCapable>,
+        // The source's RED lets control segments "move freely" (2.6.2). [d]
+        not_ecn_capable: Option<NotCapable> = set.plain_or(None, Some(NotCapable::Forward)),
         /// frames from max_threshold on; default drop, in lossless priorities mark
         above: Option<Above>,
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// One of the workloads.
 pub(super) enum App {
     Pa(Pa),
-    Background { workload: Background, draws: BTreeMap<HostId, background::Draws> },
+    Background { workload: Background, hosts: u32, draws: BTreeMap<HostId, background::Draws> },
 }
 
 pub(super) struct Pa {
@@ -56,7 +56,8 @@ pub(super) fn app(scenario: &Scenario, plan: &Plan, hosts: u32, number: u8, w: &
         Workload::Background(w) if w.transport.connects() => {
             let settings = Arc::new(w.clone());
             let draws = |h| (h, background::Draws::new(scenario.seed, number, plan, h, &settings));
-            Ok(App::Background { workload: w.clone(), draws: (0..hosts).map(draws).collect() })
+            let senders = (0..hosts).filter(|&h| w.sends(plan.chassis(h, w.chassis as u8), h));
+            Ok(App::Background { workload: w.clone(), hosts, draws: senders.map(draws).collect() })
         }
         other => Err(PaError::Workload(format!("there is no real application for workload `{}`", other.kind()))),
     }

@@ -242,7 +242,7 @@ impl<'a> World<'a> {
         for app in 0..self.apps.len() {
             let vms: Vec<Vm> = match &self.apps[app] {
                 App::Pa(pa) => pa.workers.clone(),
-                App::Background { workload, draws } => draws.keys().map(|&h| (h, workload.vm as u8)).collect(),
+                App::Background { workload, hosts, .. } => (0..*hosts).map(|h| (h, workload.vm as u8)).collect(),
             };
             for (host, vm) in vms.into_iter().filter(|&vm| self.is_here(vm)).collect::<Vec<_>>() {
                 let (port, number) = (PORTS + app as u16, LISTENER + self.listeners.len() as u64);
@@ -311,7 +311,7 @@ impl<'a> World<'a> {
                         self.agenda.push(Reverse((at, What::Query { app, aggregator })));
                     }
                 }
-                App::Background { workload, draws } => {
+                App::Background { workload, draws, .. } => {
                     for (&host, draws) in draws.iter_mut().filter(|d| is_here((*d.0, workload.vm as u8))) {
                         let at = Duration::from_nanos(draws.pause().as_ps() / 1_000);
                         self.agenda.push(Reverse((at, What::Flow { app, host })));
@@ -336,7 +336,7 @@ impl<'a> World<'a> {
         match what {
             What::Query { app, aggregator } => self.ask(at, app, aggregator),
             What::Flow { app, host } => {
-                let App::Background { workload, draws } = &mut self.apps[app] else { return Ok(()) };
+                let App::Background { workload, draws, .. } = &mut self.apps[app] else { return Ok(()) };
                 let draws = draws.get_mut(&host).expect("one for each");
                 let (vm, flow) = (workload.vm as u8, draws.flow());
                 // The next flow is due a pause after the due time of this one, as in the simulation.

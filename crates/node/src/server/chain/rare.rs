@@ -18,10 +18,8 @@ use sluicenet_proto::time::Instant;
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Rare {
-    /// Without a vSwitch and without stages.
-    Bare(Bare<(), Any>),
-    /// Without a vSwitch, with stages.
-    Staged(Bare<Box<dyn Stage>, Any>),
+    /// Without a vSwitch.
+    Bare(Bare<Box<dyn Stage>, Any>),
     /// With a vSwitch.
     Virtualised(Virtualised<Box<dyn Stage>, Box<dyn Stage>, Unusual>),
 }
@@ -30,7 +28,6 @@ macro_rules! each {
     ($rare:expr, $chain:ident => $then:expr) => {
         match $rare {
             Rare::Bare($chain) => $then,
-            Rare::Staged($chain) => $then,
             Rare::Virtualised($chain) => $then,
         }
     };

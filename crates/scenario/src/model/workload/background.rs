@@ -1,6 +1,6 @@
 //! Random flows beside other workloads, and at a load.
 
-use super::world::{check_apart, check_planned};
+use super::world::{check_apart, check_planned, members};
 use super::{PRIORITY, Transport, World};
 use crate::distribution::Distribution;
 use crate::distributions::{self, kind_of};
@@ -9,8 +9,9 @@ use crate::files::Files;
 use crate::formats::Cdf;
 use crate::model::{InputFile, LEVELS_MAX, VM_MAX};
 use crate::setting::Section;
-use crate::settings;
 use crate::units::{Bytes, POSITIVE_TIME};
+use crate::{HOST_MAX, settings};
+use core::ops::Range;
 use sluicenet_proto::time::Duration;
 
 settings! {
@@ -27,6 +28,9 @@ settings! {
         intra_ratio: f64 [0.0..=1e9] = 0.3,
         /// the level whose subtrees are chassis; default 1
         chassis: u32 [1..=LEVELS_MAX] = 1,
+        /// the first and the last of the hosts of each chassis that send, counted from 0; default all. All hosts receive
+        #[serde(skip_serializing_if = "Option::is_none")]
+        members: Option<Vec<u32>> [0..=HOST_MAX],
         /// the VM that sends and receives them; default the last
         vm: u32 [0..=VM_MAX] = world.server.vms - 1,
         /// factor for the number of flows; default 1
@@ -47,7 +51,13 @@ impl Background {
         }
         check_apart(s, self.inter_arrival.mean() / self.load)?;
         world.check_transport(s, self.transport, 1 << self.priority)?;
-        world.check_chassis(s, self.chassis)
+        world.check_chassis(s, self.chassis)?;
+        world.check_members(s, self.chassis, self.members.as_deref())
+    }
+
+    /// Whether this host of a chassis sends.
+    pub fn sends(&self, chassis: Range<u32>, host: u32) -> bool {
+        members(self.members.as_deref(), chassis).contains(&host)
     }
 
     /// The chance that a flow stays in its chassis: an `intra_ratio` of 0.3 keeps 0.3/1.3 = 23 % of the flows inside.

@@ -1,6 +1,6 @@
 //! Requests and answers in tiers.
 
-use super::world::{PLANNED_MAX, check_apart, check_planned};
+use super::world::{PLANNED_MAX, check_apart, check_planned, members};
 use super::{Connections, Counts, Hosts, PRIORITY, Transport, World};
 use crate::distribution::Distribution;
 use crate::distributions::{self, kind_of};
@@ -9,7 +9,8 @@ use crate::files::Files;
 use crate::model::LEVELS_MAX;
 use crate::setting::{Kind, Section};
 use crate::units::{Bytes, POSITIVE_SIZE};
-use crate::{choices, settings};
+use crate::{HOST_MAX, choices, settings};
+use core::ops::Range;
 use sluicenet_proto::time::Duration;
 
 /// Queries of an aggregator in two tiers: 32 bits of their number count them.
@@ -77,6 +78,9 @@ settings! {
         field connections: Connections = connections.map_or(layout.connections(), Connections::from),
         /// the level whose subtrees are chassis; default 1
         chassis: u32 [1..=LEVELS_MAX] = 1,
+        /// the first and the last of the hosts of each chassis that take part, counted from 0; default all
+        #[serde(skip_serializing_if = "Option::is_none")]
+        members: Option<Vec<u32>> [0..=HOST_MAX],
         /// the transport of the messages; default tcp
         #[serde(skip_serializing_if = "Transport::is_tcp")]
         transport: Transport = Transport::Tcp,
@@ -86,6 +90,11 @@ settings! {
 }
 
 impl PartitionAggregate {
+    /// The hosts of a chassis that take part.
+    pub fn members(&self, chassis: Range<u32>) -> Range<u32> {
+        members(self.members.as_deref(), chassis)
+    }
+
     pub(super) fn check(&self, s: &Section<'_>, world: &World<'_>, _: &mut Files) -> Result<()> {
         match self.layout {
             Layout::Crisan2014Ch4 if world.server.vms < 3 => {
@@ -106,6 +115,7 @@ impl PartitionAggregate {
             check_planned(s, "inter_arrival", "queries", duration.as_ps() as f64 / self.inter_arrival.mean())?;
         }
         world.check_chassis(s, self.chassis)?;
+        world.check_members(s, self.chassis, self.members.as_deref())?;
         world.check_transport(s, self.transport, 1 << self.priority)
     }
 }

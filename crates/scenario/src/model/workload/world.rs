@@ -6,6 +6,7 @@ use crate::losses::Losses;
 use crate::model::{Counts, Server, Shape, Topology};
 use crate::setting::Section;
 use crate::units::Bytes;
+use core::ops::Range;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 
@@ -116,6 +117,34 @@ impl World<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses members that a chassis of this level has not.
+    pub fn check_members(&self, s: &Section<'_>, level: u32, members: Option<&[u32]>) -> Result<()> {
+        let Some(members) = members else { return Ok(()) };
+        let &[first, last] = members else {
+            return Err(s.error("members", format!("{} numbers", members.len())).expected("the first and the last"));
+        };
+        if first > last {
+            return Err(s.error("members", format!("the first ({first}) is after the last ({last})")));
+        }
+        let size = match &self.topology.shape {
+            Shape::Xgft { m, .. } => m.iter().take(level as usize).product(),
+            _ => self.counts.hosts,
+        };
+        if last < size {
+            return Ok(());
+        }
+        let message = format!("there is no member {last}: a chassis of level {level} has {size} hosts, counted from 0");
+        Err(s.error("members", message))
+    }
+}
+
+/// The members of a chassis.
+pub(super) fn members(members: Option<&[u32]>, chassis: Range<u32>) -> Range<u32> {
+    match members {
+        Some(&[first, last]) => chassis.start + first..(chassis.start + last + 1).min(chassis.end),
+        _ => chassis,
     }
 }
 
