@@ -10,6 +10,7 @@ use sluicenet_planner::describe::Description;
 use sluicenet_planner::export::{self, Containerlab};
 use sluicenet_planner::prices::Prices;
 use sluicenet_planner::tables::{Kind, SwitchTable};
+use sluicenet_planner::vlans::{VlanPort, Vlans};
 use sluicenet_proto::routing::fat_tree::{FatTree, Switch};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -96,7 +97,7 @@ struct CablesArgs {
 struct Export {
     #[command(flatten)]
     of: Of,
-    /// A containerlab topology, or the commands of Open vSwitch
+    /// A containerlab topology, the commands of Open vSwitch, or the VLANs of source routing as CSV
     #[arg(long, value_enum)]
     format: ExportFormat,
     /// containerlab: the hosts' image
@@ -108,6 +109,7 @@ struct Export {
 enum ExportFormat {
     Containerlab,
     Ovs,
+    Vlan,
 }
 
 fn tree(text: &str) -> Result<FatTree, String> {
@@ -140,7 +142,7 @@ impl Fabric {
             What::Tables(v) => v.main(global)?,
             What::Cost(v) => v.main(global)?,
             What::Cables(v) => v.main(global),
-            What::Export(v) => v.main(global),
+            What::Export(v) => v.main(global)?,
         }
         Ok(())
     }
@@ -352,7 +354,7 @@ impl CablesArgs {
 }
 
 impl Export {
-    fn main(self, global: Global) {
+    fn main(self, global: Global) -> Result<(), Failure> {
         let tree = self.of.k;
         let commands = |s: Switch| export::ovs(tree, s);
         match self.format {
@@ -362,6 +364,32 @@ impl Export {
             }
             ExportFormat::Ovs if global.json => list(tree.switches().flat_map(commands)),
             ExportFormat::Ovs => tree.switches().take_while(|_| output::is_open()).for_each(|s| lines(&commands(s))),
+            ExportFormat::Vlan => {
+                let vlans = Vlans::new(tree).ok_or_else(|| {
+                    let k = tree.k();
+                    Failure::Input(format!(
+                        "VLANs cannot name the {} cores of {k}-port switches: at most 4093",
+                        tree.cores()
+                    ))
+                })?;
+                match global.json {
+                    true => list(tree.switches().flat_map(|s| vlans.of(s))),
+                    false => {
+                        output::print("switch,port,device,vids\n");
+                        tree.switches().take_while(|_| output::is_open()).for_each(|s| lines(&csv(&vlans.of(s))));
+                    }
+                }
+            }
         }
+        Ok(())
     }
+}
+
+/// The ports as lines; several ranges of VLANs are a quoted field.
+fn csv(ports: &[VlanPort]) -> Vec<String> {
+    let of = |p: &VlanPort| {
+        let quote = if p.vids.contains(',') { "\"" } else { "" };
+        format!("{},{},{},{quote}{}{quote}", p.switch, p.port, p.device, p.vids)
+    };
+    ports.iter().map(of).collect()
 }

@@ -11,3 +11,4 @@ pub mod export;
 pub mod hierarchical;
 pub mod prices;
 pub mod tables;
+pub mod vlans;

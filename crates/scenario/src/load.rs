@@ -234,7 +234,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let world = World { topology: &topology, counts, server: &server, duration: general.duration, losses };
     let workloads = workloads(&root, &world, files)?;
     let failures = failures(&root, &topology, &counts)?;
-    let slowdowns = slowdowns(&root, &counts, general.level)?;
+    let mut slowdowns = slowdowns(&root, &counts, general.level)?;
+    slowdowns.extend(workloads.iter().filter_map(Workload::slowdown));
     let s_control = root.section("control")?;
     let control = Control::read(&s_control, topology.routing)?;
     control.check(&s_control)?;

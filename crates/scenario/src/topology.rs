@@ -322,7 +322,7 @@ pub(super) fn fitting(s: &Section<'_>, shape: &Shape, chosen: Option<Routing>, i
     let fits = match (shape, chosen) {
         (_, None) | (Shape::Xgft { .. }, _) => true,
         (Shape::Htsim { .. }, Some(r)) => r != Routing::TwoLevel,
-        (Shape::Hpcc { .. }, Some(r)) => matches!(r, Routing::Random | Routing::Hash | Routing::HashDestination),
+        (Shape::Hpcc { .. }, Some(r)) => r.is_per_frame() || matches!(r, Routing::Hash | Routing::HashDestination),
     };
     if !fits {
         return Err(s

@@ -64,6 +64,19 @@ fn exports_have_twenty_switches_and_sixteen_hosts() {
 }
 
 #[test]
+fn vlans_of_source_routing_are_exported() {
+    let (csv, _) = expect(0, &["fabric", "export", "--k", "4", "--format", "vlan"]);
+    // Edge switches have 4 ports, aggregation switches 4, and cores 4.
+    assert_eq!(csv.lines().count(), 1 + 20 * 4, "{csv}");
+    assert!(csv.contains("\ne0-0,0,e0-0p1,2-5\n") && csv.contains("\na1-1,3,a1-1p4,5\n"), "{csv}");
+    assert!(csv.contains("\na1-1,0,a1-1p1,\"3,5\"\n") && csv.contains("\nc2-1,3,c2-1p4,4\n"), "{csv}");
+    let rows = json(0, &["fabric", "export", "--k", "4", "--format", "vlan"]);
+    assert_eq!(rows[0]["vids"], "2-5");
+    let (_, error) = expect(2, &["fabric", "export", "--k", "128", "--format", "vlan"]);
+    assert!(error.contains("4096 cores") && error.contains("at most 4093"), "{error}");
+}
+
+#[test]
 fn cost_and_cables() {
     let prices = repository("scenarios/alfares2012/prices-2008.toml");
     // Four ports of switches that have 48, and are paid for and powered whole.

@@ -1,6 +1,8 @@
 //! The world of a run and its work in sentences, for a reader who has not seen the scenario.
 
-use sluicenet_scenario::{Distribution, Hosts, Layout, PartitionAggregate, Quantity, Scenario, Shape, Workload};
+use sluicenet_scenario::{
+    Distribution, Generated, Hosts, Layout, PartitionAggregate, Quantity, Scenario, Shape, Workload,
+};
 
 /// Name of the line that tells the world.
 pub const WORLD: &str = "world";
@@ -62,6 +64,13 @@ fn workload(s: &Scenario, workload: &Workload) -> String {
             w.receiver,
             w.rounds
         ),
+        Workload::HotspotBenchmark(w) => {
+            let cause = match w.generated {
+                Generated::Input => "their load",
+                Generated::Output => "its slow link",
+            };
+            format!("Hotspot benchmark: {} hosts congest host {} by {cause}.", w.sources(), w.destination)
+        }
         Workload::Hotspot(w) => {
             format!("Hotspot: {} send to host {} at a rate that changes.", counted(&w.sources, "host"), w.destination)
         }

@@ -3,24 +3,20 @@
 //! An application hands messages to its socket at intervals, whether or not earlier ones have left. Messages that the
 //! network does not take wait in the socket, and their completion times include that wait.
 
-use super::{Context, HOTSPOT, Heard, HostApp, Maker, connect, kept, named, service};
+use super::{BACKGROUND, Context, HOTSPOT, Heard, HostApp, Maker, connect, kept, named, service};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
 use sluicenet_node::server::Io;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::{Duration, Instant};
-use sluicenet_scenario::{Hosts, Hotspot, Phase};
+use sluicenet_scenario::{Hosts, Hotspot, HotspotBenchmark, Phase};
 use std::sync::Arc;
 
-struct Shared {
-    number: u8,
-    settings: Hotspot,
-}
-
-struct Server {
-    shared: Arc<Shared>,
-    host: HostId,
-    /// Where in its own interval between messages a source begins: sources are not in step.
+/// Messages from a host to another one, at a load that changes.
+struct Stream {
+    settings: Arc<Hotspot>,
+    kind: u8,
+    /// Where in its own interval between messages the stream begins: streams are not in step.
     offset: f64,
     sent: u64,
     delivered: u64,
@@ -28,16 +24,43 @@ struct Server {
     over: bool,
 }
 
+impl Stream {
+    /// The stream of the source with number `place` among `count`.
+    fn new(settings: Arc<Hotspot>, kind: u8, (place, count): (usize, usize)) -> Stream {
+        Stream { settings, kind, offset: place as f64 / count as f64, sent: 0, delivered: 0, over: false }
+    }
+}
+
+struct Server {
+    number: u8,
+    host: HostId,
+    streams: Vec<Stream>,
+}
+
 pub fn maker(cx: &Context<'_>, w: &Hotspot) -> Maker {
     let sources: Vec<HostId> = match &w.sources {
         Hosts::Count(n) => (0..cx.inner_hosts()).filter(|&h| h != w.destination).take(*n as usize).collect(),
         Hosts::List(list) => list.clone(),
     };
-    let shared = Arc::new(Shared { number: cx.number, settings: w.clone() });
+    let (number, settings) = (cx.number, Arc::new(w.clone()));
     Box::new(move |host| {
         let place = sources.iter().position(|&s| s == host)?;
-        let offset = place as f64 / sources.len() as f64;
-        Some(Box::new(Server { shared: shared.clone(), host, offset, sent: 0, delivered: 0, over: false }))
+        let stream = Stream::new(settings.clone(), HOTSPOT, (place, sources.len()));
+        Some(Box::new(Server { number, host, streams: vec![stream] }))
+    })
+}
+
+/// Hot flows to one host, and a cold flow from every other.
+pub fn benchmark(cx: &Context<'_>, w: &HotspotBenchmark) -> Maker {
+    let (number, settings) = (cx.number, w.clone());
+    let (hot, sources) = (Arc::new(w.hot()), w.hot_sources());
+    Box::new(move |host| {
+        let is_hot = sources.iter().position(|&s| s == host);
+        let hot = is_hot.map(|place| Stream::new(hot.clone(), HOTSPOT, (place, sources.len())));
+        let place = (host as usize, settings.hosts as usize);
+        let cold = settings.cold(host).map(|cold| Stream::new(Arc::new(cold), BACKGROUND, place));
+        let streams: Vec<Stream> = hot.into_iter().chain(cold).collect();
+        (!streams.is_empty()).then(|| Box::new(Server { number, host, streams }) as Box<dyn HostApp>)
     })
 }
 
@@ -60,42 +83,43 @@ fn next(phases: &[Phase], message: u64, sent: u64, offset: f64) -> Option<Instan
 }
 
 impl Server {
-    fn schedule(&mut self, now: Instant, io: &mut dyn Io) {
-        let s = &self.shared.settings;
-        match next(&s.phases, s.message.as_bytes(), self.sent, self.offset) {
-            Some(at) => io.wake_at(at.max(now), named(self.shared.number, 0)),
-            None => self.over = true,
+    fn schedule(&mut self, now: Instant, io: &mut dyn Io, index: usize) {
+        let stream = &mut self.streams[index];
+        let s = &stream.settings;
+        match next(&s.phases, s.message.as_bytes(), stream.sent, stream.offset) {
+            Some(at) => io.wake_at(at.max(now), named(self.number, index as u64)),
+            None => stream.over = true,
         }
     }
 
-    fn send(&mut self, now: Instant, io: &mut dyn Io) {
-        let shared = self.shared.clone();
-        let s = &shared.settings;
-        let port = service(shared.number, 0);
+    fn send(&mut self, now: Instant, io: &mut dyn Io, index: usize) {
+        let stream = &mut self.streams[index];
+        let s = stream.settings.clone();
+        let port = service(self.number, index as u8);
         let ends = (Address::new(self.host, 0), Address::new(s.destination, 0));
         let socket = connect(now, io, ends, (port, port), s.priority, kept(s.transport, None));
-        let label = FlowLabel { kind: HOTSPOT, query: None };
-        io.send(now, socket, s.message.as_bytes(), named(shared.number, 0), label);
-        self.sent += 1;
+        let label = FlowLabel { kind: stream.kind, query: None };
+        io.send(now, socket, s.message.as_bytes(), named(self.number, index as u64), label);
+        stream.sent += 1;
     }
 }
 
 impl HostApp for Server {
     fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         match heard {
-            Heard::Start => self.schedule(now, io),
-            Heard::Wake { .. } => {
-                self.send(now, io);
-                self.schedule(now, io);
+            Heard::Start => (0..self.streams.len()).for_each(|index| self.schedule(now, io, index)),
+            Heard::Wake { token } => {
+                self.send(now, io, token as usize);
+                self.schedule(now, io, token as usize);
             }
-            Heard::Delivered { .. } => self.delivered += 1,
+            Heard::Delivered { tag } => self.streams[tag as usize].delivered += 1,
             _ => {}
         }
     }
 
     fn remaining(&self) -> u64 {
         // The clock is work too: a phase of silence does not end the run.
-        self.sent - self.delivered + !self.over as u64
+        self.streams.iter().map(|stream| stream.sent - stream.delivered + !stream.over as u64).sum()
     }
 }
 

@@ -209,6 +209,10 @@ impl Workloads {
                     finite = true;
                     hotspot::maker(&cx, w)
                 }
+                Workload::HotspotBenchmark(w) => {
+                    finite = true;
+                    hotspot::benchmark(&cx, w)
+                }
                 Workload::Permutation(w) => {
                     finite |= w.bytes.is_some();
                     planned::permutation(&cx, w)

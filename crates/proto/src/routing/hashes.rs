@@ -16,6 +16,19 @@ impl Choose for Random {
     }
 }
 
+/// By a hash of the frame: the hashed routing of Crisan 2014, Figure 2.18, whose "hashing-key is computed per-packet".
+/// [`Random`] draws from the same hash, so both choose the same ports; the source shows identical results, too.
+pub struct HashPacket;
+
+impl Choose for HashPacket {
+    const KEY: Key = Key::Frame;
+
+    #[inline(always)]
+    fn choose(ports: &impl Ports, frame: &impl Fields) -> u32 {
+        Random::choose(ports, frame)
+    }
+}
+
 /// By a hash of the flow (Crisan 2014, 2.3.4): ECMP, to which Valiant load balancing per flow is "effectively equivalent"
 /// (Al-Fares 2012, 2.2.1). The choices of different switches are independent, so each flow crosses a random core.
 pub struct Hash;

@@ -125,6 +125,7 @@ policies! {
     digits::TwoLevel = "two-level",
     hashes::Random = "random",
     hashes::Hash = "hash",
+    hashes::HashPacket = "hash-packet",
     hashes::HashDestination = "hash-destination",
 }
 

@@ -36,8 +36,9 @@ pub use switch::{BufferPolicy, Deadlock, Forwarding, Framing, FramingKind, Pfc, 
 pub use table::{Figure, Table, TableAxis};
 pub use testbed::{TenantKind, Testbed, VirtualSwitch};
 pub use workload::{
-    Background, Connections, Flow, FlowFile, FlowFileContent, Hosts, Hotspot, Incast, Layout, PartitionAggregate,
-    PartitionAggregate2, Pattern, Permutation, Phase, Poisson, Priority, Shuffle, Transport, Workload,
+    Background, Connections, Flow, FlowFile, FlowFileContent, Generated, Hosts, Hotspot, HotspotBenchmark, Incast,
+    Layout, PartitionAggregate, PartitionAggregate2, Pattern, Permutation, Phase, Poisson, Priority, Shuffle,
+    Transport, Workload,
 };
 pub(crate) use workload::{WORKLOADS, World};
 

@@ -106,6 +106,8 @@ choices! {
         Random = "random",
         /// By a hash of the flow (ECMP).
         Hash = "hash",
+        /// By a hash of the frame: the same ports as with random.
+        HashPacket = "hash-packet",
         /// By a hash of the destination alone (ECMP as in Hedera's testbed).
         HashDestination = "hash-destination",
         /// Al-Fares's deterministic table: up port = (host's index under its edge + own position) mod up ports.
@@ -154,7 +156,12 @@ impl Routing {
 
     /// Whether frames of a flow take several paths at a time.
     pub fn divides_flows(self) -> bool {
-        self == Routing::Random || self.needs_notifications()
+        self.is_per_frame() || self.needs_notifications()
+    }
+
+    /// Whether a frame's path has nothing to do with that of the frame before it.
+    pub fn is_per_frame(self) -> bool {
+        matches!(self, Routing::Random | Routing::HashPacket)
     }
 
     /// Whether paths are chosen by congestion notifications.

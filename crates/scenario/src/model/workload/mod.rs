@@ -1,6 +1,7 @@
 //! `[[workload]]`: which host sends what to which, and when.
 
 mod background;
+mod benchmark;
 mod file;
 mod many_to_one;
 mod planned;
@@ -8,6 +9,7 @@ mod queries;
 mod world;
 
 pub use background::{Background, Poisson};
+pub use benchmark::{Generated, HotspotBenchmark};
 pub use file::{FlowFile, FlowFileContent};
 pub use many_to_one::{Connections, Hotspot, Incast, Phase};
 pub use planned::{Flow, Pattern, Permutation, Shuffle};
@@ -16,7 +18,7 @@ pub(crate) use world::World;
 
 use serde::Serialize;
 
-use super::Counts;
+use super::{Counts, Slowdown};
 use crate::choices;
 use crate::error::Result;
 use crate::files::Files;
@@ -164,6 +166,8 @@ pub enum Workload {
     Incast(Incast),
     /// Many to one, at a load that changes.
     Hotspot(Hotspot),
+    /// Hot flows to one host beside cold ones.
+    HotspotBenchmark(HotspotBenchmark),
     /// Each to one other.
     Permutation(Permutation),
     /// All to all.
@@ -185,8 +189,18 @@ impl Workload {
             Workload::Background(_) => false,
             Workload::Permutation(w) => w.bytes.is_some(),
             Workload::Flow(w) => w.bytes.is_some(),
-            Workload::Incast(_) | Workload::Hotspot(_) | Workload::Shuffle(_) => true,
-            Workload::FlowFile(_) | Workload::Poisson(_) => true,
+            Workload::Incast(_) | Workload::Hotspot(_) | Workload::HotspotBenchmark(_) => true,
+            Workload::Shuffle(_) | Workload::FlowFile(_) | Workload::Poisson(_) => true,
+        }
+    }
+}
+
+impl Workload {
+    /// The slower link that the workload needs.
+    pub(crate) fn slowdown(&self) -> Option<Slowdown> {
+        match self {
+            Workload::HotspotBenchmark(w) => w.slowdown(),
+            _ => None,
         }
     }
 }
@@ -220,6 +234,7 @@ kinds!(
     Background,
     Incast,
     Hotspot,
+    HotspotBenchmark,
     Permutation,
     Shuffle,
     Flow,
