@@ -3,7 +3,7 @@
 use crate::worlds::{assert_same_bytes, attempt, execute, load};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::rng::Rng;
-use sluicenet_records::{LimiterRow, MarkRow, PortRow, QueueRow, read};
+use sluicenet_records::{FlowRow, LimiterRow, MarkRow, PortRow, QueueRow, read};
 use sluicenet_testkit::Dir;
 
 /// A frame of 1,500 B, which the sampled queue does not include while it is on the wire.
@@ -335,4 +335,35 @@ fn settings_that_contradict_each_other_are_refused_before_the_run() {
         };
         assert!(error.contains(message), "{sections}: {error}");
     }
+}
+
+/// The hotspot benchmark on one switch with nine hosts: four sources of hot flows, and cold flows of 1 Gb/s.
+fn hotspot(generated: &str, severity: f64) -> (f64, f64) {
+    let text = format!(
+        "[scenario]\nparameters = \"crisan2014-ch2\"\nduration = \"20 ms\"\n[topology]\nkind = \"single-switch\"\n\
+         hosts = 9\n[pfc]\nenabled = true\n[[workload]]\nkind = \"hotspot-benchmark\"\ngenerated = \"{generated}\"\n\
+         severity = {severity:?}\ndegree = 0.5\ncold = \"1 Gb/s\"\n"
+    );
+    let dir = Dir::new("congestion-hotspot");
+    let outcome = execute(&text, 1, Some(dir.0.clone()));
+    assert_eq!(outcome.totals.dropped, 0);
+    let rows: Vec<FlowRow> = read(&dir.0).unwrap();
+    // Gb/s of the messages that have arrived in full, from 2 ms on.
+    let gbps = |kind: &str| {
+        let done = rows.iter().filter(|row| row.kind == kind);
+        let late = done.filter(|row| row.fct_ps.is_some_and(|fct| row.start_ps + fct >= 2_000_000_000));
+        late.filter_map(|row| row.bytes).map(|bytes| bytes * 8).sum::<u64>() as f64 / 18e6
+    };
+    (gbps("hotspot"), gbps("background"))
+}
+
+#[test]
+fn a_hotspot_drains_at_the_rate_that_its_cause_leaves() {
+    // 1,454 of each 1,526 B on the wire are payload, and the last host receives no cold flow.
+    let (hot, cold) = hotspot("input", 3.0);
+    assert!((9.0..9.6).contains(&hot) && (7.6..8.1).contains(&cold), "hot {hot}, cold {cold} Gb/s");
+    // The link has 9 / 3 Gb/s. The adapters of the four sources are full, and hot and cold frames enter them in turns: there
+    // a cold flow has no more than a hot one, which is a quarter of 3 Gb/s.
+    let (hot, cold) = hotspot("output", 3.0);
+    assert!((2.7..2.9).contains(&hot) && (6.6..7.1).contains(&cold), "hot {hot}, cold {cold} Gb/s");
 }

@@ -12,8 +12,8 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::ipv4::Ecn;
 use sluicenet_wire::tcplight::Flags as LightFlags;
 
-/// Most datagram flows that a socket keeps open at once; beyond this number the oldest counts as incomplete.
-const MAX_OPEN_DATAGRAM_FLOWS: usize = 64;
+/// A message of datagrams counts as incomplete if data of the message so many further on has arrived before its own.
+const OVERTAKING_MESSAGES: usize = 64;
 
 impl Host {
     #[inline(always)]
@@ -158,8 +158,9 @@ impl Host {
             s.inbox.remove(at);
             self.events.push_back(Event::Message { socket: id, tag: m.tag, bytes: m.end - m.begin });
             self.post_metadata(now, metadata(flow, Topic::Done, [m.end, now.as_ps(), m.received & METADATA_WORD]));
-        } else if s.inbox.len() > MAX_OPEN_DATAGRAM_FLOWS {
-            // A part of the oldest message was lost; the message's sender is told how much arrived.
+        } else if at >= OVERTAKING_MESSAGES {
+            // A part of the oldest message was lost; the message's sender is told how much arrived. Messages without any
+            // data behind them may still be on their way, however many there are.
             if let Some(m) = s.inbox.pop_front() {
                 self.post_metadata(now, metadata(flow, Topic::Done, [m.end, u64::MAX, m.received & METADATA_WORD]));
             }

@@ -3,10 +3,15 @@
 
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
+use alloc::collections::VecDeque;
 
-/// Cuts the application's queued bytes into datagrams, at a steady rate if one is set.
+/// Cuts the application's messages into datagrams, at a steady rate if one is set. No datagram has bytes of two messages.
 #[derive(Clone, Debug, Default)]
 pub struct UdpSender {
+    /// Bytes left of the message that is being sent.
+    current: u64,
+    /// The lengths of the messages behind it.
+    behind: VecDeque<u64>,
     queued: u64,
     sent: u64,
     rate: Option<Rate>,
@@ -25,21 +30,30 @@ impl UdpSender {
         UdpSender { rate: Some(rate), ..UdpSender::default() }
     }
 
-    /// The application queues `bytes`.
+    /// The application queues a message of so many bytes.
     pub fn send(&mut self, bytes: u64) {
         self.queued = self.queued.saturating_add(bytes);
+        match (self.current, bytes) {
+            (0, _) => self.current = bytes,
+            (_, 0) => {}
+            _ => self.behind.push_back(bytes),
+        }
     }
 
     /// The next datagram, as offset in the stream and length. The caller keeps the pace by `poll_timeout`.
     #[inline]
     pub fn poll_transmit(&mut self, max_payload: u16) -> Option<(u64, u16)> {
-        let len = self.queued.min(u64::from(max_payload)) as u16;
+        let len = self.current.min(u64::from(max_payload)) as u16;
         if len == 0 {
             return None;
         }
         let offset = self.sent;
         self.queued -= u64::from(len);
+        self.current -= u64::from(len);
         self.sent += u64::from(len);
+        if self.current == 0 && self.queued > 0 {
+            self.current = self.behind.pop_front().unwrap_or(self.queued);
+        }
         Some((offset, len))
     }
 
@@ -134,6 +148,20 @@ mod tests {
         receiver.receive(datagrams[2].0, datagrams[2].1);
         receiver.receive(datagrams[0].0, datagrams[0].1);
         assert_eq!((receiver.datagrams(), receiver.bytes(), receiver.missing()), (2, 2028, 1472));
+    }
+
+    #[test]
+    fn messages_do_not_share_a_datagram() {
+        let mut sender = UdpSender::new();
+        for bytes in [2000, 0, 100, 1500] {
+            sender.send(bytes);
+        }
+        assert_eq!(sender.pending(), 3600);
+        let datagrams: alloc::vec::Vec<_> = core::iter::from_fn(|| sender.poll_transmit(1472)).collect();
+        assert_eq!(datagrams, [(0, 1472), (1472, 528), (2000, 100), (2100, 1472), (3572, 28)]);
+        assert_eq!((sender.pending(), sender.sent()), (0, 3600));
+        sender.send(10);
+        assert_eq!(sender.poll_transmit(1472), Some((3600, 10)));
     }
 
     #[test]
