@@ -367,3 +367,19 @@ fn a_hotspot_drains_at_the_rate_that_its_cause_leaves() {
     let (hot, cold) = hotspot("output", 3.0);
     assert!((2.7..2.9).contains(&hot) && (6.6..7.1).contains(&cold), "hot {hot}, cold {cold} Gb/s");
 }
+
+/// Timeouts and lost frames of an incast of so many senders, in the scenario of the DCTCP paper.
+fn incast(senders: u32) -> (u64, u64) {
+    let text = include_str!("../../../../scenarios/alizadeh2010/incast.toml");
+    let text = text.split("[sweep]").next().unwrap().replace("senders = 33", &format!("senders = {senders}"));
+    let outcome = execute(&text.replace("rounds = 100", "rounds = 20"), 1, None);
+    (outcome.flows.timeouts, outcome.totals.dropped)
+}
+
+#[test]
+fn dctcp_has_no_timeout_while_the_buffer_holds_two_segments_of_each_sender() {
+    // 100 KB / (2 x 1,514 B) = 33 senders.
+    assert_eq!((incast(10), incast(33)), ((0, 0), (0, 0)));
+    let (timeouts, lost) = incast(40);
+    assert!(timeouts > 100 && lost > 500, "{timeouts} timeouts, {lost} frames lost");
+}
