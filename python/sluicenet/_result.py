@@ -153,6 +153,12 @@ class Result:
         return found
 
     @cached_property
+    def streams(self) -> dict[str, Any]:
+        """Flows without an end: the payload of each in intervals; empty where there are none."""
+        found: dict[str, Any] = read_json(self.path / "summary.json").get("streams", {})
+        return found
+
+    @cached_property
     def flows(self) -> Table:
         """Messages from one socket to another."""
         return self._table("flows")

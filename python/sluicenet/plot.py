@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    # A label, times in picoseconds, values.
+    _Course = tuple[str, Sequence[float], Sequence[float]]
+
 _PS_PER_MS = 1e9
 # Okabe and Ito's colours, which most people can tell apart.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333333")
@@ -83,6 +86,80 @@ def completion(*results: Result | Sweep, labels: Sequence[str] | None = None, ax
     ax.set_xlim(left=0)
     ax.set_xlabel(f"completion time of {_unit(found)} (ms)")
     ax.legend(frameon=False, fontsize="small", ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+    return _plain(ax)
+
+
+def queues(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """The bytes in recorded queues over time, a line a queue. The scenario records them (``record.queues``).
+
+    Args:
+        *results: Results, or sweeps, of which each run has its lines.
+        labels: What to call the results; by what tells them apart where absent.
+        ax: Where to draw; a new figure where absent.
+    """
+    found, names = _named(results, labels)
+    courses: list[_Course] = []
+    for result, name in zip(found, names, strict=True):
+        rows: Any = result.queues.to_arrow()
+        ports = sorted(set(zip(rows["node"].to_pylist(), rows["port"].to_pylist(), strict=True)))
+        for node, port in ports:
+            of_port = rows.filter(pc.and_(pc.equal(rows["node"], node), pc.equal(rows["port"], port)))
+            own = f"{node} port {port}"
+            label = f"{name}, {own}" if len(found) > 1 and len(ports) > 1 else own if len(ports) > 1 else name
+            times, sizes = of_port["time_ps"].to_pylist(), of_port["bytes"].to_pylist()
+            courses.append((label, times, [size / 1e3 for size in sizes]))
+    return _courses(courses, "queue (kB)", ax)
+
+
+def limiters(result: Result, ax: Axes | None = None) -> Axes:
+    """The rates of rate limiters over time, a line a limiter. The scenario records them (``record.limiters``).
+
+    Args:
+        result: The result of a run.
+        ax: Where to draw; a new figure where absent.
+    """
+    lines: dict[tuple[int, int, int | None], tuple[list[int], list[float]]] = {}
+    for row in result.limiters.to_arrow().to_pylist():
+        times, rates = lines.setdefault((row["host"], row["queue"], row["path"]), ([], []))
+        times.append(row["time_ps"])
+        rates.append(row["rate_bps"] / 1e9)
+    courses: list[_Course] = []
+    for host, queue, path in sorted(lines, key=lambda key: (key[0], key[1], -1 if key[2] is None else key[2])):
+        label = f"host {host} to {queue}" + ("" if path is None else f", path {path}")
+        courses.append((label, *lines[host, queue, path]))
+    return _courses(courses, "rate (Gb/s)", ax)
+
+
+def streams(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """The payload of flows without an end over time, a line a result: all flows together.
+
+    Args:
+        *results: Results, or sweeps, of which each run is a line.
+        labels: What to call them; by what tells them apart where absent.
+        ax: Where to draw; a new figure where absent.
+    """
+    found, names = _named(results, labels)
+    courses: list[_Course] = []
+    for result, name in zip(found, names, strict=True):
+        of = result.streams
+        each = [stream["course_mbps"] for stream in of["each"]]
+        total = [sum(at) / 1e3 for at in zip(*each, strict=True)]
+        middle_ps = [(k + 0.5) * of["interval_ms"] * _PS_PER_MS for k in range(len(total))]
+        courses.append((name, middle_ps, total))
+    return _courses(courses, "payload (Gb/s)", ax)
+
+
+def _courses(courses: list[_Course], what: str, ax: Axes | None) -> Axes:
+    ax = _axes(ax, 3.2)
+    for i, (label, times_ps, values) in enumerate(courses):
+        colour, line = _COLOURS[i % len(_COLOURS)], ("-", "--", ":")[i // len(_COLOURS) % 3]
+        times_ms = [ps / _PS_PER_MS for ps in times_ps]
+        ax.plot(times_ms, values, color=colour, linestyle=line, linewidth=1.0, label=label)
+    ax.set_xlabel("time (ms)")
+    ax.set_ylabel(what)
+    ax.set_ylim(bottom=0)
+    if len(courses) > 1:
+        ax.legend(frameon=False, fontsize="small")
     return _plain(ax)
 
 

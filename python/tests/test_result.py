@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 
@@ -123,6 +124,24 @@ def test_plots_draw_what_they_are_given(result: sn.Result) -> None:
     assert [t.get_text() for t in rows] == ["incast-4"]
     with pytest.raises(ValueError, match="1 labels for 2 results"):
         sn.plot.cdf(result, result, labels=["a"])
+
+
+def test_courses_are_drawn_by_queue_by_limiter_and_by_result(tmp_path: Path) -> None:
+    flows = "".join(f'[[workload]]\nkind = "flow"\nsrc = {src}\ndst = 3\ntransport = "udp"\n' for src in range(3))
+    text = (
+        '[scenario]\nparameters = "crisan2014-ch2"\nduration = "4 ms"\n[topology]\nkind = "single-switch"\nhosts = 4\n'
+        f'[qcn]\nenabled = true\n{flows}[record]\nqueues = "100 us"\nqueue_ports = ["switch 0 port 3"]\n'
+        'limiters = "500 us"\n'
+    )
+    result = sn.run(text, out=tmp_path / "qcn")
+    (queue,) = sn.plot.queues(result).get_lines()
+    lengths = np.asarray(queue.get_ydata(), dtype=float)
+    assert len(lengths) == result.queues.to_arrow().num_rows
+    assert 0 < lengths.max() <= 100
+    limiters = sn.plot.limiters(result)
+    assert [line.get_label() for line in limiters.get_lines()] == [f"host {src} to 3" for src in range(3)]
+    (rate,) = sn.plot.streams(result).get_lines()
+    assert 5 < np.asarray(rate.get_ydata(), dtype=float).max() < 10
 
 
 def test_the_schema_is_one(incast: Path) -> None:

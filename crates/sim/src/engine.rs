@@ -68,7 +68,7 @@ pub struct QueueSample {
 }
 
 /// Duration of an epoch, unless no event happens; the observer's decisions take effect at its end.
-const EPOCH: Duration = Duration::from_us(500);
+pub const EPOCH: Duration = Duration::from_us(500);
 
 /// A world and its state.
 pub struct Engine<A> {

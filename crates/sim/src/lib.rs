@@ -18,5 +18,5 @@ mod step;
 mod wire;
 pub mod world;
 
-pub use engine::{Control, Engine, Epoch, QueueSample, RunEnd};
+pub use engine::{Control, EPOCH, Engine, Epoch, QueueSample, RunEnd};
 pub use step::Captured;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use sluicenet_node::guest::FlowRecord;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_scenario::{Scenario, Workload};
+use sluicenet_sim::EPOCH;
 use std::collections::HashMap;
 
 /// Flows that are listed one by one.
@@ -58,8 +59,12 @@ pub fn mbps(bytes: u64, seconds: f64) -> f64 {
     (bytes as f64 * 8.0 / seconds).round() / 1e6
 }
 
+/// The end of an interval may be so far from the end of the epoch that is its sample.
+const NEAR: Duration = Duration(EPOCH.0 / 2);
+
 /// How fast flows are while time goes by.
 pub struct Course {
+    /// A whole number of epochs.
     interval: Duration,
     last: Instant,
     samples: usize,
@@ -77,13 +82,14 @@ impl Course {
             _ => false,
         };
         let duration = s.duration.filter(|_| s.workloads.iter().any(may))?;
-        let interval = Duration(duration.as_ps().div_ceil(u64::from(INTERVALS)).max(1));
+        let epochs = duration.as_ps().div_ceil(u64::from(INTERVALS) * EPOCH.0).max(1);
+        let interval = Duration(epochs.saturating_mul(EPOCH.0));
         Some(Course { interval, last: Instant::ZERO, samples: 0, flows: HashMap::new() })
     }
 
-    /// Whether an interval is over.
+    /// Whether an interval is over at the end of an epoch, which is a little before a round time.
     pub fn is_interval_over(&self, now: Instant) -> bool {
-        now.since(self.last) >= self.interval
+        now + NEAR >= Instant(self.interval.0.saturating_mul(self.samples as u64 + 1))
     }
 
     /// One is, with these flows open.
@@ -172,7 +178,27 @@ fn jain(rates: impl Iterator<Item = f64> + Clone) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::jain;
+    use super::*;
+
+    #[test]
+    fn intervals_are_as_long_as_they_say_although_epochs_end_early() {
+        let text = "[scenario]\nduration = \"70 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 2\n[[workload]]\n\
+                    kind = \"flow\"\nsrc = 0\ndst = 1\ntransport = \"udp\"\n";
+        let scenario = Scenario::parse(text, "t").unwrap().scenario;
+        let mut course = Course::of(&scenario).unwrap();
+        // 70 ms / 50 are 2.8 epochs.
+        assert_eq!(course.interval, Duration::from_us(1_500));
+        let mut ends = Vec::new();
+        for epoch in 1..=140 {
+            let now = Instant(epoch * EPOCH.0 - 37_000);
+            if course.is_interval_over(now) {
+                course.take(now, &[]);
+                ends.push((now.0 + 37_000) / 1_000_000);
+            }
+        }
+        let expected: Vec<u64> = (1..=46).map(|k| k * 1_500).collect();
+        assert_eq!(ends, expected);
+    }
 
     #[test]
     fn jain_is_one_where_all_are_alike_and_one_of_n_where_one_has_all() {
