@@ -69,7 +69,7 @@ def main() -> None:
     if len(sys.argv) != 3 or sys.argv[1] not in figures:
         sys.exit(__doc__)
     mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "sluicenet"
+    mpl.rcParams.update({"svg.hashsalt": "sluicenet", "path.simplify_threshold": 0.8})
     figures[sys.argv[1]](Path(sys.argv[2]))
     plt.savefig(sys.stdout.buffer, format="svg", metadata={"Date": None})
 

@@ -92,6 +92,7 @@ fn limiters_can_be_those_of_flows_or_none() {
 #[test]
 fn red_marks_what_it_can_and_drops_the_rest() {
     let red = "[switch]\nbuffer = \"1 MB\"\n[red]\nenabled = true\n";
+    let drops = &format!("{red}not_ecn_capable = \"drop\"\nabove = \"drop\"\n");
     let mean_of = |sections: &str| {
         let dir = Dir::new("congestion-red");
         let outcome = execute(&into_one(8, "tcp", sections), 1, Some(dir.0.clone()));
@@ -100,9 +101,13 @@ fn red_marks_what_it_can_and_drops_the_rest() {
     let (none, red_tcp) = (mean_of("[switch]\nbuffer = \"1 MB\"\n"), mean_of(red));
     assert!(none.0 == 0 && none.1 > 200_000.0, "{none:?}: windows fill the buffer");
     assert!(red_tcp.0 > 0 && red_tcp.1 < 76_800.0, "{red_tcp:?}: below the maximum threshold");
-    let udp = execute(&into_one(4, "udp", red), 1, None);
+    let udp = execute(&into_one(4, "udp", drops), 1, None);
     assert_eq!(udp.marked, 0);
-    assert!(udp.switch_drops.frames(DropReason::EarlyDrop) > 10_000);
+    let early = udp.switch_drops.frames(DropReason::EarlyDrop);
+    assert!(early > 10_000 && udp.physical_losses() >= early, "{early} early drops are losses");
+    // The source's RED drops none of them.
+    let passed = execute(&into_one(4, "udp", red), 1, None);
+    assert_eq!(passed.switch_drops.frames(DropReason::EarlyDrop), 0);
     // In a lossless class nothing is dropped, whatever its transport.
     let lossless = format!("{red}[pfc]\nenabled = true\n");
     let lossless = execute(&into_one(4, "udp", &lossless), 1, None);

@@ -25,7 +25,7 @@ pub struct ClassRule {
     pub select: Select,
     /// Whether selected frames are marked if their transport supports ECN.
     pub marks: bool,
-    /// Whether selected frames that are not marked are dropped. A lossless class must not drop.
+    /// Whether frames that are selected for a mark but cannot be marked are dropped. A lossless class must not drop.
     pub drops: bool,
 }
 
@@ -83,15 +83,16 @@ impl<F: Frame> Mark<F> for ActiveQueue {
             Select::Threshold(bytes) if backlog.class_bytes > *bytes => Decision::Mark,
             Select::Threshold(_) => Decision::Pass,
         };
-        if decision == Decision::Pass {
-            return Verdict::Forward;
+        match decision {
+            Decision::Pass => Verdict::Forward,
+            Decision::Mark if rule.marks && frame.mark() => {
+                class.counts.frames += 1;
+                class.counts.bytes += u64::from(frame.len());
+                Verdict::Forward
+            }
+            Decision::Mark if !rule.drops => Verdict::Forward,
+            Decision::Mark | Decision::Drop => Verdict::Drop(DropReason::EarlyDrop),
         }
-        if decision == Decision::Mark && rule.marks && frame.mark() {
-            class.counts.frames += 1;
-            class.counts.bytes += u64::from(frame.len());
-            return Verdict::Forward;
-        }
-        if rule.drops { Verdict::Drop(DropReason::EarlyDrop) } else { Verdict::Forward }
     }
 
     #[inline(always)]
@@ -175,5 +176,9 @@ mod tests {
         assert!((25..=80).contains(&marked), "{marked} of 1,000, a twentieth expected");
         let rule = ClassRule { select: Select::Red(RedConfig { drops_above: false, ..red }), ..rule };
         assert_eq!(after(&mut of_port(rule), CLASS, 20_000, Ecn::Ect0), Some(Ecn::Ce));
+        // Frames that cannot be marked pass below the maximum alone.
+        let rule = ClassRule { select: Select::Red(red), drops: false, ..rule };
+        assert_eq!(after(&mut of_port(rule), CLASS, 19_999, Ecn::NotEct), Some(Ecn::NotEct));
+        assert_eq!(after(&mut of_port(rule), CLASS, 20_000, Ecn::NotEct), None);
     }
 }

@@ -107,6 +107,12 @@ impl Ets {
         if ready.is_empty() {
             return None;
         }
+        // Usually one priority is alone. All other groups have no frames, so no deficit of theirs remains.
+        if ready == backlogged && ready.0.is_power_of_two() {
+            self.deficits = [0; PRIORITIES];
+            self.has_gained = false;
+            return Some(ready.0.trailing_zeros() as Priority);
+        }
         loop {
             let turn = usize::from(self.turn);
             let Group { priorities, bandwidth } = config.groups[turn];

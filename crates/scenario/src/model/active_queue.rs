@@ -51,7 +51,7 @@ settings! {
         // The source's RED lets control segments "move freely" (2.6.2). [d]
         not_ecn_capable: Option<NotCapable> = set.plain_or(None, Some(NotCapable::Forward)),
         /// frames from max_threshold on; default drop, in lossless priorities mark
-        above: Option<Above>,
+        above: Option<Above> = set.plain_or(None, Some(Above::Mark)),
     }
 }
 
