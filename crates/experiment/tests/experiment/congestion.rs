@@ -9,6 +9,10 @@ use sluicenet_testkit::Dir;
 /// A frame of 1,500 B, which the sampled queue does not include while it is on the wire.
 const FRAME: f64 = 1_500.0;
 
+/// The round trip of a frame and its acknowledgment in `long-flows.toml` without the queue: smoothed round-trip times, less
+/// the mean of the queue.
+const ROUND_TRIP_S: f64 = 18.8e-6;
+
 /// Senders at the ports of one switch, each with a flow without end to the last host.
 fn into_one(senders: u32, transport: &str, sections: &str) -> String {
     let flow =
@@ -118,25 +122,22 @@ fn red_marks_what_it_can_and_drops_the_rest() {
 #[test]
 fn the_queue_of_two_dctcp_flows_oscillates_as_the_formula_says() {
     let dir = Dir::new("congestion-dctcp");
-    // K = 65 frames of 1,500 B. Windows are not limited by buffers, and every frame is acknowledged.
-    let sections = "[switch]\nbuffer = \"1 MB\"\necn_threshold = \"97500 B\"\n[tcp]\ncongestion = \"dctcp\"\n\
-                    buffer = \"1 MB\"\nmax_buffer = \"1 MB\"\ndelayed_ack = \"off\"\n";
-    let text = into_one(2, "tcp", sections).replace("60 ms", "200 ms");
-    let outcome = execute(&text, 1, Some(dir.0.clone()));
+    let text = include_str!("../../../../scenarios/alizadeh2010/long-flows.toml");
+    let outcome = execute(text, 1, Some(dir.0.clone()));
     assert_eq!((outcome.totals.dropped, outcome.flows.timeouts), (0, 0));
     let frames: Vec<f64> = queue(&dir, 50).iter().map(|bytes| bytes / FRAME).collect();
-    // A cycle takes 0.4 ms: 4.5 round trips of 20 us and 65 frames.
+    // A cycle takes about six round trips with the queue, 0.6 ms: a millisecond holds one.
     let over_cycles = |of: fn(f64, f64) -> f64| {
-        let cycles: Vec<f64> = frames.chunks_exact(100).map(|ms| ms.iter().copied().reduce(of).unwrap()).collect();
+        let cycles: Vec<f64> = frames.chunks_exact(1_000).map(|ms| ms.iter().copied().reduce(of).unwrap()).collect();
         mean(&cycles)
     };
     let (low, high) = (over_cycles(f64::min), over_cycles(f64::max));
-    let (flows, threshold, in_flight) = (2.0, 65.0, 10e9 * 20e-6 / 8.0 / FRAME);
+    let (flows, threshold, in_flight) = (2.0, 65.0, 10e9 * ROUND_TRIP_S / 8.0 / FRAME);
     let amplitude = 0.5 * f64::sqrt(2.0 * flows * (in_flight + threshold));
-    let lowest = threshold + flows - amplitude;
-    let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 0.1;
-    assert!(near(high - low, amplitude), "from {low} to {high} frames: expected {amplitude} of oscillation");
-    assert!(near(low, lowest), "down to {low} frames: expected {lowest}");
+    let near = |value: f64, expected: f64, by: f64| (value / expected - 1.0).abs() < by;
+    assert!(near(low, threshold + flows - amplitude, 0.1), "down to {low} frames, {amplitude} of oscillation expected");
+    // Windows of 40 segments shrink by whole segments, so the oscillation is a fifth below the formula: docs/results/dctcp.md.
+    assert!(near(high - low, amplitude, 0.25), "from {low} to {high} frames, {amplitude} of oscillation expected");
 }
 
 #[test]
