@@ -389,3 +389,24 @@ fn dctcp_has_no_timeout_while_the_buffer_holds_two_segments_of_each_sender() {
     let (timeouts, lost) = incast(40);
     assert!(timeouts > 100 && lost > 500, "{timeouts} timeouts, {lost} frames lost");
 }
+
+#[test]
+fn the_low_priority_of_figure_2_4_keeps_its_share_of_what_strict_ones_leave() {
+    let outcome = execute(include_str!("../../../../scenarios/crisan2014/fig-2-4.toml"), 1, None);
+    assert_eq!(outcome.totals.dropped, 0);
+    // The mean of all flows of a priority from `from` to `until` ms, in Mb/s. An interval is a millisecond.
+    let mean_of = |flows: &[usize], from: usize, until: usize| -> f64 {
+        let of_flow = |&flow: &usize| mean(&outcome.streams.each[flow].course_mbps[from..until]);
+        flows.iter().map(of_flow).sum()
+    };
+    let (low, medium, high) = ([0], [1, 3], [2, 4]);
+    // A frame of 1,500 B has 1,454 B of payload and takes 1,520 B of the link.
+    let link = 10_000.0 * 1_454.0 / 1_520.0;
+    for (from, until, strict) in [(25, 35, 1_000.0), (40, 50, 3_000.0)] {
+        let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 0.06;
+        let (low, medium) = (mean_of(&low, from, until), mean_of(&medium, from, until));
+        assert!(near(mean_of(&high, from, until), strict));
+        assert!(near(low, 0.4 * (link - strict)), "{low} Mb/s from {from} ms");
+        assert!(near(medium, 0.6 * (link - strict)), "{medium} Mb/s from {from} ms");
+    }
+}

@@ -39,6 +39,8 @@ pub enum EtsError {
 pub struct EtsConfig {
     strict: PrioritySet,
     groups: Vec<Group>,
+    /// The group of each priority that is not strict.
+    group_of: [u8; PRIORITIES],
 }
 
 impl EtsConfig {
@@ -61,8 +63,12 @@ impl EtsConfig {
             return Err(EtsError::Missing(priority));
         }
         match groups.iter().map(|group| u32::from(group.bandwidth)).sum() {
-            100 => Ok(EtsConfig { strict, groups }),
-            0 if groups.is_empty() => Ok(EtsConfig { strict, groups }),
+            0 if groups.is_empty() => Ok(EtsConfig { strict, groups, group_of: [0; PRIORITIES] }),
+            100 => {
+                let of = |priority| groups.iter().position(|group| group.priorities.contains(priority)).unwrap_or(0);
+                let group_of = core::array::from_fn(|priority| of(priority as Priority) as u8);
+                Ok(EtsConfig { strict, groups, group_of })
+            }
             sum => Err(EtsError::Sum(sum)),
         }
     }
@@ -107,11 +113,10 @@ impl Ets {
         if ready.is_empty() {
             return None;
         }
-        // Usually one priority is alone. All other groups have no frames, so no deficit of theirs remains.
         if ready == backlogged && ready.0.is_power_of_two() {
-            self.deficits = [0; PRIORITIES];
-            self.has_gained = false;
-            return Some(ready.0.trailing_zeros() as Priority);
+            let alone = ready.0.trailing_zeros() as Priority;
+            self.on_alone(config, alone, first_bytes(alone));
+            return Some(alone);
         }
         loop {
             let turn = usize::from(self.turn);
@@ -134,6 +139,26 @@ impl Ets {
             self.turn = if turn + 1 == config.groups.len() { 0 } else { self.turn + 1 };
             self.has_gained = false;
         }
+    }
+
+    /// A priority sends without any other that has frames, which is usual: the turn comes to its group as in [`Ets::next`],
+    /// past groups that all lose their deficits.
+    #[inline]
+    fn on_alone(&mut self, config: &EtsConfig, alone: Priority, bytes: u32) {
+        let group = config.group_of[usize::from(alone)];
+        let mut deficit = self.deficits[usize::from(group)];
+        let keeps_turn = self.turn == group && self.has_gained && deficit >= bytes;
+        if !keeps_turn {
+            let quantum = ROUND_BYTES / 100 * u32::from(config.groups[usize::from(group)].bandwidth);
+            deficit += quantum;
+            while deficit < bytes {
+                deficit += quantum;
+            }
+        }
+        self.deficits = [0; PRIORITIES];
+        self.deficits[usize::from(group)] = deficit - bytes;
+        (self.turn, self.has_gained) = (group, true);
+        self.last[usize::from(group)] = alone;
     }
 
     /// The priority that is likely to send next, one of `backlogged`.
