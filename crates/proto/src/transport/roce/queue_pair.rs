@@ -50,9 +50,11 @@ impl QueuePair {
         self.requester.stats()
     }
 
-    /// The rate limiter, which exists from the first CNP on.
-    pub fn limiter(&self) -> Option<&ReactionPoint> {
-        self.limiter.as_ref()
+    /// The rate limiter as it is at `now`; it exists from the first CNP on.
+    pub fn limiter(&self, config: &Config, now: Instant) -> Option<ReactionPoint> {
+        let mut limiter = self.limiter.clone()?;
+        limiter.handle_timeout(config.dcqcn.as_ref()?, now);
+        Some(limiter)
     }
 
     /// Whether everything written has been acknowledged.
@@ -91,8 +93,7 @@ impl QueuePair {
         self.is_notification_due || self.responder.wants_transmit() || self.requester.wants_transmit()
     }
 
-    /// The next packet: a CNP, an acknowledgment, or data if its time has come. If [`QueuePair::paced_until`] is later than
-    /// `now`, there may be none although there is data.
+    /// The next packet: a CNP, an acknowledgment, or data if its time has come.
     pub fn poll_transmit(&mut self, config: &Config, now: Instant) -> Option<Packet> {
         if core::mem::take(&mut self.is_notification_due) {
             return Some(Packet::Notification);
@@ -116,21 +117,18 @@ impl QueuePair {
         }
     }
 
-    /// When data that waits for its rate must ask again; the past if none waits.
-    pub fn paced_until(&self) -> Instant {
-        match &self.limiter {
-            Some(limiter) if self.requester.wants_transmit() => limiter.poll_timeout(),
-            _ => Instant::ZERO,
-        }
+    /// The next deadline after `now`: data that waits for its rate may leave, or packets in flight are given up.
+    pub fn poll_timeout(&self, now: Instant) -> Instant {
+        let paced = self.limiter.as_ref().filter(|_| self.requester.wants_transmit()).map(ReactionPoint::poll_timeout);
+        // Data whose time has come waits for the adapter, not for a deadline.
+        paced.filter(|&at| at > now).map_or(self.requester.poll_timeout(), |at| at.min(self.requester.poll_timeout()))
     }
 
-    /// When packets in flight are given up.
-    pub fn poll_timeout(&self) -> Instant {
-        self.requester.poll_timeout()
-    }
-
-    /// The deadline may have passed.
+    /// A deadline may have passed.
     pub fn handle_timeout(&mut self, config: &Config, now: Instant) {
         self.requester.handle_timeout(config, now);
+        if let (Some(dcqcn), Some(limiter)) = (&config.dcqcn, &mut self.limiter) {
+            limiter.handle_timeout(dcqcn, now);
+        }
     }
 }

@@ -51,7 +51,7 @@ fn messages_are_cut_into_packets_and_acknowledged() {
     assert_eq!(sent(&mut b, NOW), [reply(7, false, 2)]);
     assert!(!a.is_idle());
     assert!(receive(&mut a, &reply(7, false, 2)).acknowledged);
-    assert!(a.is_idle() && a.poll_timeout() == Instant::MAX);
+    assert!(a.is_idle() && a.poll_timeout(NOW) == Instant::MAX);
 }
 
 /// 9.7.5.2.8: one negative acknowledgment for a gap; the requester sends everything from there again.
@@ -94,7 +94,7 @@ fn a_lost_last_packet_costs_a_timeout() {
     assert_eq!(fresh, [1024, 1024]);
     assert_eq!(sent(&mut b, NOW), [], "nobody asked");
     let late = Instant::ZERO + CONFIG.timeout;
-    assert_eq!(a.poll_timeout(), late);
+    assert_eq!(a.poll_timeout(NOW), late);
     a.handle_timeout(&CONFIG, Instant(late.0 - 1));
     assert!(!a.wants_transmit());
     a.handle_timeout(&CONFIG, late);
@@ -181,7 +181,7 @@ fn over_lossy_channel(seed: u64, loss: f64) -> [(u64, Stats); 2] {
         }
     }
     assert_eq!(received, [written[1], written[0]], "seed {seed}: everything once");
-    assert!(ends.iter().all(|e| e.is_idle() && e.limiter().is_some()), "seed {seed}");
+    assert!(ends.iter().all(|e| e.is_idle() && e.limiter(&config, NOW).is_some()), "seed {seed}");
     [0, 1].map(|n| (written[n], *ends[n].stats()))
 }
 
@@ -259,15 +259,15 @@ fn marked_data_is_answered_by_notifications_that_slow_the_sender() {
     b.receive(&config, NOW, &first, true);
     assert_eq!(b.poll_transmit(&config, NOW), Some(Packet::Notification));
     a.receive(&config, NOW, &Packet::Notification, false);
-    assert_eq!(a.limiter().map(|l| l.current_rate()), Some(Rate::gbps(20)));
+    assert_eq!(a.limiter(&config, NOW).map(|l| l.current_rate()), Some(Rate::gbps(20)));
     assert!(next(&mut a, NOW).is_some());
     assert_eq!(next(&mut a, NOW), None, "its rate");
     let then = NOW + Rate::gbps(20).time_for(1_104);
-    assert_eq!(a.paced_until(), then);
+    assert_eq!((a.poll_timeout(NOW), a.poll_timeout(then)), (then, NOW + CONFIG.timeout));
     assert!(a.wants_transmit() && next(&mut a, then).is_some());
     // Without congestion control nothing answers, and nothing reacts.
     let mut plain = queue_pair();
     plain.receive(&CONFIG, NOW, &first, true);
     plain.receive(&CONFIG, NOW, &Packet::Notification, false);
-    assert!(plain.limiter().is_none() && sent(&mut plain, NOW).is_empty());
+    assert!(plain.limiter(&config, NOW).is_none() && sent(&mut plain, NOW).is_empty());
 }
