@@ -231,15 +231,18 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     overlay.check(&s_overlay, (&server, &zbridge), (&s_framing, &framing))?;
     overlay.check_tunnel(&s_overlay, tunnel, (&zbridge, &server, counts))?;
     let losses = Losses::of(&server, &vswitch, &pfc, &adapter, &topology, zbridge.enabled || overlay.tcp);
-    let world = World { topology: &topology, counts, server: &server, duration: general.duration, losses };
+    let world =
+        World { topology: &topology, counts, server: &server, adapter: &adapter, duration: general.duration, losses };
     let workloads = workloads(&root, &world, files)?;
+    let marks = active_queue::marks(&red, &wred, &switch);
+    let (roce, dcqcn) = queue_pairs(&root, &framing, marks, &workloads, warnings)?;
     let failures = failures(&root, &topology, &counts)?;
     let slowdowns = slowdowns(&root, &counts, general.level)?;
     let s_control = root.section("control")?;
     let control = Control::read(&s_control, topology.routing)?;
     control.check(&s_control)?;
     let s_tcp = root.section("tcp")?;
-    let tcp = Tcp::read(&s_tcp, set, active_queue::marks(&red, &wred, &switch))?;
+    let tcp = Tcp::read(&s_tcp, set, marks)?;
     tcp.check(&s_tcp, set)?;
     let s_record = root.section("record")?;
     let record = Record::read(&s_record, &counts)?;
@@ -269,6 +272,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         tcp,
         udp: Udp::read(&root.section("udp")?, set)?,
         tcplight: TcpLight::read(&root.section("tcplight")?, set)?,
+        roce,
+        dcqcn,
         workloads,
         record,
         testbed: Testbed::read(&root.section("testbed")?)?,
@@ -323,6 +328,24 @@ fn workloads(root: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result
         return Err(error.hint("set scenario.duration"));
     }
     Ok(workloads)
+}
+
+/// Settings of queue pairs and of their congestion control, where workloads have queue pairs.
+fn queue_pairs(
+    root: &Section<'_>,
+    framing: &Framing,
+    marks: bool,
+    workloads: &[Workload],
+    warnings: &mut Vec<Warning>,
+) -> Result<(Option<Roce>, Option<Dcqcn>)> {
+    let (s_roce, s_dcqcn) = (root.section("roce")?, root.section("dcqcn")?);
+    let (roce, dcqcn) = (Roce::read(&s_roce)?, Dcqcn::read(&s_dcqcn)?);
+    if !workloads.iter().any(|w| w.transport() == Transport::Roce) {
+        return Ok((None, None));
+    }
+    roce.check(&s_roce, framing)?;
+    dcqcn.warn(&s_dcqcn, marks, warnings);
+    Ok((Some(roce), dcqcn.enabled.then_some(dcqcn)))
 }
 
 fn failures(root: &Section<'_>, topology: &Topology, counts: &Counts) -> Result<Vec<Failure>> {

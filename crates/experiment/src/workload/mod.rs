@@ -313,6 +313,7 @@ pub fn kept(transport: Transport, pace: Option<Rate>) -> Open {
         Transport::Tcp => Open::Established,
         Transport::TcpLight => Open::LightEstablished,
         Transport::Udp => Open::Datagrams(pace),
+        Transport::Roce => Open::QueuePair,
     }
 }
 
@@ -322,6 +323,7 @@ pub fn fresh(transport: Transport, pace: Option<Rate>) -> Open {
         Transport::Tcp => Open::Handshake,
         Transport::TcpLight => Open::LightHandshake,
         Transport::Udp => Open::Datagrams(pace),
+        Transport::Roce => Open::QueuePair,
     }
 }
 
@@ -332,5 +334,6 @@ pub fn carried(transport: Transport) -> sluicenet_node::guest::Transport {
         Transport::Tcp => Carried::Tcp,
         Transport::Udp => Carried::Udp,
         Transport::TcpLight => Carried::Light,
+        Transport::Roce => Carried::Roce,
     }
 }

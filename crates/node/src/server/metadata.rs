@@ -2,7 +2,9 @@
 
 use super::app::{Event, Io, Open};
 use super::host::Host;
-use crate::guest::{DATAGRAMS, ESTABLISHED, Incoming, LIGHT, METADATA_WORD, PRIORITY_SHIFT, QUEUE_PAIR, SocketId, Topic, topic};
+use crate::guest::{
+    DATAGRAMS, ESTABLISHED, Incoming, LIGHT, METADATA_WORD, PRIORITY_SHIFT, QUEUE_PAIR, SocketId, Topic, topic,
+};
 use crate::packet::{FlowKey, Packet};
 use alloc::vec::Vec;
 use sluicenet_proto::time::{Duration, Instant};

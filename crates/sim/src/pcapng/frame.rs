@@ -108,9 +108,7 @@ fn roce_packet(packet: &Packet, ecn: Ecn) -> Vec<u8> {
             (d.psn, d.ack_request, Extension::Write { address: d.offset, key: 0, length: d.message })
         }
         Sent::Data(d) => (d.psn, d.ack_request, Extension::None),
-        Sent::Reply(r) => {
-            (r.psn, false, Extension::Acknowledge { is_sequence_error: r.is_sequence_error, msn: r.msn })
-        }
+        Sent::Reply(r) => (r.psn, false, Extension::Acknowledge { is_sequence_error: r.is_sequence_error, msn: r.msn }),
         Sent::Notification => (0, false, Extension::Notification),
     };
     let repr = roce::Repr { opcode, destination: queue_pair(flow.reverse()), ack_request: flag, psn, extension };
