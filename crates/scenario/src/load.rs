@@ -8,9 +8,9 @@ use super::files::{Files, Input};
 use super::locations::Locations;
 use super::losses::Losses;
 use super::model::{active_queue, *};
-use super::setting::Section;
+use super::setting::{Choice, Section};
 use super::sweep::{self, Variant};
-use super::tree::Document;
+use super::tree::{self, Document, Value};
 use super::units::Bytes;
 
 /// The largest scenario file read: larger ones are refused before reading.
@@ -188,7 +188,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let zfabric = general.has_stack(Hypervisor::ZFabric);
     let zbridge = ZBridge::read(&s_zbridge, zfabric)?;
     zbridge.check(&s_zbridge, zfabric, &server, counts)?;
-    let adapter = Adapter::read(&s_adapter, set, topology.routing, &zbridge)?;
+    let pulled = has_queue_pairs(&root).then(|| Bytes(2 * (framing.mtu.0 + framing.header_bytes())));
+    let adapter = Adapter::read(&s_adapter, set, topology.routing, &zbridge, pulled)?;
     adapter.check(&s_adapter, &zbridge, warnings)?;
     let smallest = smallest_buffer(&topology, (&s_switch, &switch), (&s_adapter, &adapter), &framing)?;
     let s_pfc = root.section("pfc")?;
@@ -328,6 +329,15 @@ fn workloads(root: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result
         return Err(error.hint("set scenario.duration"));
     }
     Ok(workloads)
+}
+
+/// Whether a workload has `transport = "roce"`, before workloads are read.
+fn has_queue_pairs(root: &Section<'_>) -> bool {
+    let is_roce = |table: &tree::Table| {
+        table.get("transport").is_some_and(|e| matches!(&e.node.value, Value::Text(t) if t == Transport::Roce.word()))
+    };
+    // Tables that cannot be read are refused later.
+    root.raw_tables("workload").unwrap_or_default().into_iter().any(|(table, _)| is_roce(table))
 }
 
 /// Settings of queue pairs and of their congestion control, where workloads have queue pairs.
