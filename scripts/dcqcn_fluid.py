@@ -1,7 +1,7 @@
 """The fluid model of DCQCN where it stands still (Zhu et al. 2015, section 5): marking probability and queue.
 
-Prints a line for each number of flows: the probability, the queue in KB, and the queue by the approximation for few marks
-(Zhu et al. 2016, 3.1): p^3 = R_AI N^2 / (tau' C^2) (1 / B + N / (T C))^2.
+Prints a line for each number of flows: the probability, the queue in KB, and the queue by the approximation for few
+marks (Zhu et al. 2016, 3.1): p^3 = R_AI N^2 / (tau' C^2) (1 / B + N / (T C))^2.
 """
 
 from __future__ import annotations

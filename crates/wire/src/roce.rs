@@ -202,7 +202,7 @@ impl Repr {
     }
 
     /// Writes the headers in front of a payload of `payload` bytes. `bytes` has [`Repr::len`] bytes; the CRC is left out.
-    /// Panics if `bytes` is shorter than the headers or a number has more than 24 bits.
+    /// Panics if `bytes` is shorter than the headers, a number has more than 24 bits or the extension is not the opcode's.
     pub fn emit(&self, bytes: &mut [u8], payload: usize) {
         assert!(self.destination <= NUMBER_MAX && self.psn <= NUMBER_MAX, "numbers have 24 bits");
         bytes[0] = self.opcode as u8;
