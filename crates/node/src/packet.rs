@@ -6,7 +6,7 @@ mod roce;
 mod tests;
 mod zfabric;
 
-pub use roce::{IP_ROCE_BYTES, IP_ROCE_MAX_BYTES};
+pub use roce::IP_ROCE_BYTES;
 
 use crate::adapter::AdapterFrame;
 use sluicenet_proto::cee::qcn::{Message, Notification};

@@ -14,10 +14,8 @@ const fn ip_len(opcode: Opcode, payload: u16) -> u16 {
     (headers + payload as usize + padding(payload as usize) + ICRC_LEN) as u16
 }
 
-/// IP, UDP and RoCE bytes of a packet in the middle of a message, in bytes.
+/// Bytes that IP, UDP and RoCE add to the payload of a packet in the middle of a message.
 pub const IP_ROCE_BYTES: u16 = ip_len(Opcode::WriteMiddle, 0);
-/// The most bytes that IP, UDP and RoCE add to a payload that needs no padding: those of the first packet of a message.
-pub const IP_ROCE_MAX_BYTES: u16 = ip_len(Opcode::WriteFirst, 0);
 
 impl Packet {
     /// A RoCE packet in a frame; `ect` says whether its transport supports ECN.

@@ -26,9 +26,9 @@ use sluicenet_wire::roce::NUMBER_BITS;
 pub const OUTSTANDING_MAX: u64 = (1 << (NUMBER_BITS - 1)) - 1;
 /// Longest message, in bytes: 2^31 (9.4.1). Longer writes are several messages.
 pub const MESSAGE_MAX: u64 = 1 << 31;
-/// Smallest and largest path MTU, in bytes; each is a power of two.
+/// The smallest path MTU, in bytes; each is a power of two.
 pub const MTU_MIN: u16 = 256;
-/// The largest path MTU.
+/// The largest path MTU, in bytes.
 pub const MTU_MAX: u16 = 4096;
 
 /// Settings of a queue pair.
