@@ -5,11 +5,13 @@ use crate::deadlines::DelayLine;
 use crate::packet::{Address, FlowKey, Kind, Packet};
 use crate::ring::Ring;
 use crate::sockets::Sockets;
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::tcp::{CacheEntry, Tcp};
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::transport::roce::QueuePair;
 use sluicenet_proto::transport::tcplight::Stream;
 use sluicenet_proto::udp::{UdpReceiver, UdpSender};
 
@@ -31,6 +33,8 @@ pub enum Transport {
     Udp,
     /// A TCPlight connection.
     Light,
+    /// A queue pair of RoCE.
+    Roce,
 }
 
 impl Transport {
@@ -40,6 +44,7 @@ impl Transport {
             Transport::Tcp => "tcp",
             Transport::Udp => "udp",
             Transport::Light => "tcplight",
+            Transport::Roce => "roce",
         }
     }
 }
@@ -132,6 +137,7 @@ pub(crate) enum Body {
     Udp(UdpSender, UdpReceiver),
     /// `None` until the segment arrives that opens the connection.
     Light(Option<Stream>),
+    Roce(Box<QueuePair>),
 }
 
 impl Body {
@@ -140,6 +146,7 @@ impl Body {
             Body::Tcp(_) => Transport::Tcp,
             Body::Udp(..) => Transport::Udp,
             Body::Light(_) => Transport::Light,
+            Body::Roce(_) => Transport::Roce,
         }
     }
 }
@@ -247,6 +254,7 @@ impl Socket {
             Body::Tcp(_) => Kind::Tcp,
             Body::Udp(..) => Kind::Udp,
             Body::Light(_) => Kind::Light,
+            Body::Roce(_) => Kind::Roce,
         };
         adapter.paused_time(now, self.priority, || Packet::of_flow(self.flow, kind))
     }
@@ -265,6 +273,11 @@ impl Socket {
                     paused,
                 }
             }
+            Body::Roce(pair) => {
+                let s = pair.stats();
+                let (timeouts, retransmissions, timeout_wait) = (s.timeouts, s.retransmissions, s.timeout_wait);
+                Before { timeouts, retransmissions, timeout_wait, paused, ..Before::default() }
+            }
             Body::Udp(..) | Body::Light(_) => Before { paused, ..Before::default() },
         }
     }
@@ -276,7 +289,7 @@ impl Socket {
             let so_far = match &self.body {
                 Body::Tcp(tcp) => tcp.bytes_acked(),
                 // The sender learns nothing before the message is complete.
-                Body::Udp(..) | Body::Light(_) => m.begin,
+                Body::Udp(..) | Body::Light(_) | Body::Roce(_) => m.begin,
             };
             let mut record = self.record(m, None, so_far.clamp(m.begin, m.end) - m.begin, paused);
             if i > 0 {
@@ -329,6 +342,8 @@ pub(crate) enum Topic {
     Done = 2,
     /// Words from an application.
     App = 3,
+    /// The peer's queue pair has ended.
+    Disconnect = 4,
 }
 
 const TOPIC_SHIFT: u32 = 56;
@@ -338,6 +353,8 @@ pub(crate) const ESTABLISHED: u64 = 1 << 55;
 pub(crate) const DATAGRAMS: u64 = 1 << 54;
 /// In an announcement: a connection of TCPlight.
 pub(crate) const LIGHT: u64 = 1 << 53;
+/// In an announcement: a queue pair.
+pub(crate) const QUEUE_PAIR: u64 = LIGHT | DATAGRAMS;
 /// Position of the priority of an announced connection.
 pub(crate) const PRIORITY_SHIFT: u32 = 50;
 /// Bits of an offset or a word in the third word of message metadata.
@@ -352,6 +369,7 @@ pub(crate) fn topic(words: &[u64; 3]) -> Option<Topic> {
         1 => Some(Topic::Announce),
         2 => Some(Topic::Done),
         3 => Some(Topic::App),
+        4 => Some(Topic::Disconnect),
         _ => None,
     }
 }

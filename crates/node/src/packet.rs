@@ -1,9 +1,12 @@
 //! A frame in the simulator: the contents of its headers and its length, in 56 bytes.
 
 mod bridge;
+mod roce;
 #[cfg(test)]
 mod tests;
 mod zfabric;
+
+pub use roce::IP_ROCE_BYTES;
 
 use crate::adapter::AdapterFrame;
 use sluicenet_proto::cee::qcn::{Message, Notification};
@@ -67,6 +70,8 @@ pub enum Kind {
     /// A congestion notification: addresses and ports are those of the sampled packet, reversed; `seq` and `ack` hold the
     /// congestion point, `ts` offset and growth of its queue, `flags` the feedback and `window` the packet's priority.
     Notification,
+    /// A packet of RoCE (`roce.rs`).
+    Roce,
 }
 
 /// Smallest Ethernet frame, check sequence included (802.3, 3.2.7).
@@ -505,7 +510,7 @@ impl AdapterFrame for Packet {
     }
     fn set_path(&mut self, path: Path) {
         // The other kinds, and packets that zBridge carries, use these bits themselves.
-        let has_room = matches!(self.kind, Kind::Tcp | Kind::Udp | Kind::Light | Kind::Notification);
+        let has_room = matches!(self.kind, Kind::Tcp | Kind::Udp | Kind::Light | Kind::Roce | Kind::Notification);
         let Some(path) = path.filter(|_| has_room && self.more & BRIDGED == 0) else { return };
         if self.kind == Kind::Tcp && self.more & SACK_COUNT == SACK_COUNT {
             // Two SACK blocks leave room: SACK is advice (RFC 2018, 8).

@@ -83,7 +83,7 @@ tables! {
         flow_id: u64,
         /// Purpose of the flow; the names are below.
         kind: Text,
-        /// tcp, udp or tcplight.
+        /// tcp, udp, tcplight or roce.
         transport: Text,
         /// Server that sends.
         src_host: u32,
@@ -281,7 +281,7 @@ tables! {
         notifications: u64,
     }
 
-    /// One row for each sample of a rate limiter in an adapter.
+    /// One row for each sample of a rate limiter in an adapter: of QCN, or of a queue pair with DCQCN.
     limiters[8] LimiterRow {
         /// Time of the sample.
         time_ps: u64,
@@ -289,7 +289,7 @@ tables! {
         host: u32,
         /// The adapter's link.
         port: u16,
-        /// The limited queue: the destination's server, or a number of the flow with `qcn.limiters = "flow"`.
+        /// The limited queue: the destination's server, or a number of the flow with `qcn.limiters = "flow"` and for queue pairs.
         queue: u32,
         /// 802.1Q priority of its frames.
         priority: u8,

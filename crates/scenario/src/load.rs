@@ -8,9 +8,9 @@ use super::files::{Files, Input};
 use super::locations::Locations;
 use super::losses::Losses;
 use super::model::{active_queue, *};
-use super::setting::Section;
+use super::setting::{Choice, Section};
 use super::sweep::{self, Variant};
-use super::tree::Document;
+use super::tree::{self, Document, Value};
 use super::units::Bytes;
 
 /// The largest scenario file read: larger ones are refused before reading.
@@ -188,7 +188,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let zfabric = general.has_stack(Hypervisor::ZFabric);
     let zbridge = ZBridge::read(&s_zbridge, zfabric)?;
     zbridge.check(&s_zbridge, zfabric, &server, counts)?;
-    let adapter = Adapter::read(&s_adapter, set, topology.routing, &zbridge)?;
+    let pulled = has_queue_pairs(&root).then(|| Bytes(2 * (framing.mtu.0 + framing.header_bytes())));
+    let adapter = Adapter::read(&s_adapter, set, topology.routing, &zbridge, pulled)?;
     adapter.check(&s_adapter, &zbridge, warnings)?;
     let smallest = smallest_buffer(&topology, (&s_switch, &switch), (&s_adapter, &adapter), &framing)?;
     let s_pfc = root.section("pfc")?;
@@ -231,8 +232,11 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     overlay.check(&s_overlay, (&server, &zbridge), (&s_framing, &framing))?;
     overlay.check_tunnel(&s_overlay, tunnel, (&zbridge, &server, counts))?;
     let losses = Losses::of(&server, &vswitch, &pfc, &adapter, &topology, zbridge.enabled || overlay.tcp);
-    let world = World { topology: &topology, counts, server: &server, duration: general.duration, losses };
+    let world =
+        World { topology: &topology, counts, server: &server, adapter: &adapter, duration: general.duration, losses };
     let workloads = workloads(&root, &world, files)?;
+    let marks = active_queue::marks(&red, &wred, &switch);
+    let (roce, dcqcn) = queue_pairs(&root, &framing, marks, &workloads, warnings)?;
     let failures = failures(&root, &topology, &counts)?;
     let mut slowdowns = slowdowns(&root, &counts, general.level)?;
     slowdowns.extend(workloads.iter().filter_map(Workload::slowdown));
@@ -240,7 +244,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let control = Control::read(&s_control, topology.routing)?;
     control.check(&s_control)?;
     let s_tcp = root.section("tcp")?;
-    let tcp = Tcp::read(&s_tcp, set, active_queue::marks(&red, &wred, &switch))?;
+    let tcp = Tcp::read(&s_tcp, set, marks)?;
     tcp.check(&s_tcp, set)?;
     let s_record = root.section("record")?;
     let record = Record::read(&s_record, &counts)?;
@@ -270,6 +274,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         tcp,
         udp: Udp::read(&root.section("udp")?, set)?,
         tcplight: TcpLight::read(&root.section("tcplight")?, set)?,
+        roce,
+        dcqcn,
         workloads,
         record,
         testbed: Testbed::read(&root.section("testbed")?)?,
@@ -324,6 +330,33 @@ fn workloads(root: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result
         return Err(error.hint("set scenario.duration"));
     }
     Ok(workloads)
+}
+
+/// Whether a workload has `transport = "roce"`, before workloads are read.
+fn has_queue_pairs(root: &Section<'_>) -> bool {
+    let is_roce = |table: &tree::Table| {
+        table.get("transport").is_some_and(|e| matches!(&e.node.value, Value::Text(t) if t == Transport::Roce.word()))
+    };
+    // Tables that cannot be read are refused later.
+    root.raw_tables("workload").unwrap_or_default().into_iter().any(|(table, _)| is_roce(table))
+}
+
+/// Settings of queue pairs and of their congestion control, where workloads have queue pairs.
+fn queue_pairs(
+    root: &Section<'_>,
+    framing: &Framing,
+    marks: bool,
+    workloads: &[Workload],
+    warnings: &mut Vec<Warning>,
+) -> Result<(Option<Roce>, Option<Dcqcn>)> {
+    let (s_roce, s_dcqcn) = (root.section("roce")?, root.section("dcqcn")?);
+    let (roce, dcqcn) = (Roce::read(&s_roce)?, Dcqcn::read(&s_dcqcn)?);
+    if !workloads.iter().any(|w| w.transport() == Transport::Roce) {
+        return Ok((None, None));
+    }
+    roce.check(&s_roce, framing)?;
+    dcqcn.warn(&s_dcqcn, marks, warnings);
+    Ok((Some(roce), dcqcn.enabled.then_some(dcqcn)))
 }
 
 fn failures(root: &Section<'_>, topology: &Topology, counts: &Counts) -> Result<Vec<Failure>> {

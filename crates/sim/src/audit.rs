@@ -43,7 +43,8 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
         flying[node as usize] += !matches!(packet.kind(), Kind::Metadata | Kind::Tunnelled) as u64;
         match packet.kind() {
             Kind::Pause | Kind::Metadata | Kind::Tunnelled => no_data += 1,
-            Kind::Tcp | Kind::Udp | Kind::Light | Kind::Credit | Kind::Bridge | Kind::Notification => flying_data += 1,
+            Kind::Tcp | Kind::Udp | Kind::Light | Kind::Roce => flying_data += 1,
+            Kind::Credit | Kind::Bridge | Kind::Notification => flying_data += 1,
         }
     }
     let mut towards = vec![0u64; nodes];

@@ -76,6 +76,7 @@ fn shown(transport: Transport) -> &'static str {
         Transport::Tcp => "TCP",
         Transport::Udp => "UDP",
         Transport::TcpLight => "TCPlight",
+        Transport::Roce => "RoCE",
     }
 }
 

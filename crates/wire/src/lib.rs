@@ -27,6 +27,7 @@ pub mod pfc;
 pub mod qcn;
 #[cfg(test)]
 mod random;
+pub mod roce;
 pub mod seq;
 pub mod stream;
 pub mod tcp;

@@ -78,6 +78,13 @@ fn defaults(set: &str) -> Value {
         on[section]["enabled"] = false.into();
         all[section] = on[section].take();
     }
+    // Sections that are absent without queue pairs.
+    let roce = text.replace("bytes =", "transport = \"roce\"\nbytes =");
+    let mut on = json(&format!("{roce}[server]\nvirtual_network = false\n[dcqcn]\nenabled = true\n"));
+    on["dcqcn"]["enabled"] = false.into();
+    for section in ["roce", "dcqcn"] {
+        all[section] = on[section].take();
+    }
     all
 }
 

@@ -148,16 +148,18 @@ pub(super) fn route(s: &Scenario, plan: &Plan, i: usize) -> AnyRoute {
 
 /// Refuses limiters that could not limit.
 pub(super) fn check_limiters(s: &Scenario, plan: &Plan) -> Result<()> {
-    let Some(qcn) = &s.qcn else { return Ok(()) };
     let rates = (0..plan.hosts()).flat_map(|host| plan.host(host).iter().map(|end| end.link.rate));
-    match rates.min_by_key(|rate| rate.as_bps()) {
-        Some(slowest) if qcn.min_rate.as_bps() > slowest.as_bps() => {
-            let (least, slowest) = (qcn.min_rate.written(), slowest.written());
+    let Some(slowest) = rates.min_by_key(|rate| rate.as_bps()) else { return Ok(()) };
+    let of_qcn = s.qcn.as_ref().map(|qcn| ("qcn.min_rate", qcn.min_rate));
+    let of_dcqcn = s.dcqcn.as_ref().map(|dcqcn| ("dcqcn.rpg_min_rate", dcqcn.rpg_min_rate));
+    for (key, least) in of_qcn.into_iter().chain(of_dcqcn) {
+        if least.as_bps() > slowest.as_bps() {
+            let (least, slowest) = (least.written(), slowest.written());
             let message = format!("a limiter's lowest rate of {least} is above the rate of a server's link");
-            Err(s.locations.error("qcn.min_rate", message).expected(format!("at most {slowest}")))
+            return Err(s.locations.error(key, message).expected(format!("at most {slowest}")));
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 /// Bytes of the `i`th switch for data that still arrives after pauses.

@@ -8,7 +8,9 @@ use super::{Plan, framing};
 use sluicenet_node::device::PortId;
 use sluicenet_node::guest::Transport;
 use sluicenet_node::link::{Direction, NodeId};
-use sluicenet_node::packet::{Address, FlowKey, Framing, IP_LIGHT_BYTES, IP_TCP_BYTES, IP_UDP_BYTES, Packet};
+use sluicenet_node::packet::{
+    Address, FlowKey, Framing, IP_LIGHT_BYTES, IP_ROCE_BYTES, IP_TCP_BYTES, IP_UDP_BYTES, Packet,
+};
 use sluicenet_proto::frame::{HostId, Priority};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -72,9 +74,9 @@ pub struct Ideal {
     plan: Arc<Plan>,
     links: Vec<Direction>,
     framing: Framing,
-    max_payload: [u64; 3],
-    header: [u16; 3],
-    stack: [Duration; 3],
+    max_payload: [u64; 4],
+    header: [u16; 4],
+    stack: [Duration; 4],
     vm: Option<(Rate, u64)>,
     /// Whether all frames to one host come over the same link.
     by_destination: bool,
@@ -114,12 +116,14 @@ impl Ideal {
                 mtu - IP_TCP_BYTES as u64 - timestamps,
                 mtu - IP_UDP_BYTES as u64,
                 mtu - IP_LIGHT_BYTES as u64,
+                scenario.roce_config().mtu.into(),
             ],
-            header: [IP_TCP_BYTES + timestamps as u16, IP_UDP_BYTES, IP_LIGHT_BYTES],
+            header: [IP_TCP_BYTES + timestamps as u16, IP_UDP_BYTES, IP_LIGHT_BYTES, IP_ROCE_BYTES],
             stack: [
                 scenario.tcp.tx_delay + scenario.tcp.rx_delay,
                 scenario.udp.tx_delay + scenario.udp.rx_delay,
                 scenario.tcplight.tx_delay + scenario.tcplight.rx_delay,
+                Duration::ZERO,
             ],
             vm: scenario.server.virtual_network.then_some((scenario.vswitch.vm_rate, encapsulation)),
             by_destination: scenario.topology.routing == Routing::DModK,

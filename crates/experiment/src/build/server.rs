@@ -138,6 +138,7 @@ fn server_config(
         light_buffer: scenario.tcplight.buffer.as_bytes() as u32,
         light_tx_delay: scenario.tcplight.tx_delay,
         light_rx_delay: scenario.tcplight.rx_delay,
+        roce: scenario.roce_config(),
         when_full: match a.when_full {
             WhenFull::Stop => NodeWhenFull::Stop,
             WhenFull::Drop => NodeWhenFull::Drop,

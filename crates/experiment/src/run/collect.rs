@@ -5,6 +5,7 @@ use super::capture::Capture;
 use super::messages::{Messages, Seen};
 use crate::build::{Ideal, Plan};
 use crate::workload::HostApps;
+use sluicenet_node::adapter::AdapterFrame;
 use sluicenet_node::device::PortId;
 use sluicenet_node::guest::{FlowRecord, Transport};
 use sluicenet_node::link::NodeId;
@@ -146,6 +147,11 @@ fn limiters(engine: &Engine<HostApps>, now: Instant) -> Vec<LimiterRow> {
                 rows.push(LimiterRow { time_ps, host, port, queue, priority, path, rate_bps, target_bps });
             });
         }
+        server.host().roce_limiters(now, |flow, priority, rate, target| {
+            let (queue, path, port) = (Packet::of_flow(flow, Kind::Roce).flow_number(), None, 0);
+            let (rate_bps, target_bps, time_ps) = (rate.as_bps(), target.as_bps(), now.as_ps());
+            rows.push(LimiterRow { time_ps, host, port, queue, priority, path, rate_bps, target_bps });
+        });
     }
     rows
 }

@@ -22,7 +22,7 @@ pub struct Stream {
     pub dst_host: u32,
     /// VM there.
     pub dst_vm: u8,
-    /// tcp, udp or tcplight.
+    /// tcp, udp, tcplight or roce.
     pub transport: String,
     /// Payload delivered after the warm-up, in megabits a second.
     pub mbps: f64,

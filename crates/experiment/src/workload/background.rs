@@ -90,7 +90,7 @@ impl Server {
         let s = self.settings.clone();
         let port = service(self.number, 0);
         let (sport, how) = match s.transport {
-            Transport::Tcp | Transport::TcpLight => (self.ports.next(), fresh(s.transport, None)),
+            Transport::Tcp | Transport::TcpLight | Transport::Roce => (self.ports.next(), fresh(s.transport, None)),
             Transport::Udp => (port, kept(s.transport, None)),
         };
         let ends = (Address::new(self.host, s.vm as u8), Address::new(dst, s.vm as u8));

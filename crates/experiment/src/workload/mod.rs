@@ -317,6 +317,7 @@ pub fn kept(transport: Transport, pace: Option<Rate>) -> Open {
         Transport::Tcp => Open::Established,
         Transport::TcpLight => Open::LightEstablished,
         Transport::Udp => Open::Datagrams(pace),
+        Transport::Roce => Open::QueuePair,
     }
 }
 
@@ -326,6 +327,7 @@ pub fn fresh(transport: Transport, pace: Option<Rate>) -> Open {
         Transport::Tcp => Open::Handshake,
         Transport::TcpLight => Open::LightHandshake,
         Transport::Udp => Open::Datagrams(pace),
+        Transport::Roce => Open::QueuePair,
     }
 }
 
@@ -336,5 +338,6 @@ pub fn carried(transport: Transport) -> sluicenet_node::guest::Transport {
         Transport::Tcp => Carried::Tcp,
         Transport::Udp => Carried::Udp,
         Transport::TcpLight => Carried::Light,
+        Transport::Roce => Carried::Roce,
     }
 }

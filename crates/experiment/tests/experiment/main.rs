@@ -10,6 +10,7 @@ mod links;
 mod lossless;
 mod ranges;
 mod recorded;
+mod roce;
 mod times;
 mod vnics;
 mod worlds;

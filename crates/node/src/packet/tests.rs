@@ -2,6 +2,7 @@
 
 use super::*;
 use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
+use sluicenet_proto::transport::roce::{self, Data, Reply};
 use sluicenet_proto::transport::tcplight;
 use sluicenet_wire::tcplight::Flags as LightFlags;
 use sluicenet_wire::zcredit::Message;
@@ -89,4 +90,43 @@ fn only_a_frame_whose_transport_supports_ecn_is_marked() {
         packet.set_ecn(before);
         assert_eq!((packet.mark(), packet.ecn(), packet.priority()), (after == Ecn::Ce, after, 3));
     }
+}
+
+#[test]
+fn a_packet_of_roce_comes_out_as_it_went_in() {
+    let data = |is_first, is_last| {
+        let (psn, offset, message, len) = (0xAB_CDEF, 3 << 40 | 9, 1 << 31, 1_000);
+        roce::Packet::Data(Data { psn, is_first, is_last, ack_request: is_last, len, offset, message })
+    };
+    let reply = |is_sequence_error| roce::Packet::Reply(Reply { psn: 0xFF_FFFF, is_sequence_error, msn: 0xFF_FFFE });
+    // Ethernet, IP, UDP, BTH and CRC; then RETH, AETH or the bytes of a CNP, and the payload.
+    let lower = 18 + 20 + 8 + 12 + 4;
+    for (packet, len) in [
+        (data(true, true), 16 + 1_000),
+        (data(true, false), 16 + 1_000),
+        (data(false, false), 1_000),
+        (data(false, true), 1_000),
+        (reply(false), 4),
+        (reply(true), 4),
+        (roce::Packet::Notification, 16),
+    ] {
+        let mut p = Packet::roce(flow(), &packet, true, 5, Framing::ETHERNET);
+        assert_eq!((p.roce_packet(), p.len()), (packet, lower + len));
+        assert_eq!((p.priority(), p.ecn(), p.flow(), p.kind()), (5, Ecn::Ect0, flow(), Kind::Roce));
+        assert!(p.mark() && p.ecn() == Ecn::Ce);
+        p.set_path(Some(77));
+        assert_eq!((p.path(), p.roce_packet()), (Some(77), packet), "a source may choose its path");
+        assert!(!Packet::roce(flow(), &packet, false, 5, Framing::ETHERNET).mark(), "without ECN");
+    }
+    let odd = roce::Packet::Data(Data {
+        psn: 0,
+        is_first: false,
+        is_last: true,
+        ack_request: true,
+        len: 1,
+        offset: 0,
+        message: 1025,
+    });
+    let padded = Packet::roce(flow(), &odd, true, 0, Framing::ETHERNET);
+    assert_eq!((padded.payload(), padded.len()), (1, lower + 4), "padded to four bytes");
 }

@@ -20,6 +20,8 @@ pub enum Open {
     LightHandshake,
     /// No connection: datagrams, at this rate of payload or as fast as they leave.
     Datagrams(Option<Rate>),
+    /// A queue pair of RoCE, connected before its first packet.
+    QueuePair,
 }
 
 /// An event for an application.

@@ -9,6 +9,7 @@ use sluicenet_proto::frame::{HostId, Priority};
 use sluicenet_proto::overlay::policy::Policy;
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::Duration;
+use sluicenet_proto::transport::roce;
 
 /// A sender's behaviour when the adapter's buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +113,8 @@ pub struct ServerConfig {
     pub light_tx_delay: Duration,
     /// Time from the guest's network port to a TCPlight socket.
     pub light_rx_delay: Duration,
+    /// Queue pairs of the adapter.
+    pub roce: roce::Config,
     /// A sender's behaviour when the adapter is full.
     pub when_full: WhenFull,
     /// The stages below the guests, from the guests down.

@@ -1,6 +1,7 @@
 //! From the sockets to the chain.
 
 use super::host::{DEADLINES, Host, PACE_TIMER, TX, keep_deadline};
+use super::roce;
 use crate::adapter::Kind as AdapterKind;
 use crate::deadlines::Delayed;
 use crate::guest::{Body, SocketId};
@@ -61,6 +62,16 @@ impl Host {
                         return packet;
                     }
                 }
+                Body::Roce(_) => {
+                    let id = SocketId { vm: vm as u8, index };
+                    let packet = roce::poll_transmit(&self.config, now, s, id, &mut self.timers);
+                    if packet.is_none() {
+                        s.scheduled = false;
+                        continue;
+                    }
+                    guest.ready.push_back(index);
+                    return packet;
+                }
                 Body::Udp(sender, _) => {
                     if guest.tx_datagram_bytes + self.max_frame > self.config.udp_buffer {
                         guest.parked.push(index);
@@ -91,6 +102,7 @@ impl Host {
         match packet.kind() {
             Kind::Udp => self.config.udp_tx_delay,
             Kind::Light => self.config.light_tx_delay,
+            Kind::Roce => Duration::ZERO,
             _ => self.config.tcp_tx_delay,
         }
     }

@@ -8,8 +8,8 @@ use super::stages::{FIRST_SLOT, Report};
 use crate::adapter::Adapter;
 use crate::deadlines::{Deadlines, DelayLine, Timers};
 use crate::guest::{
-    Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, LIGHT, METADATA_WORD, Outgoing, PRIORITY_SHIFT, Socket,
-    SocketId, Topic, metadata,
+    Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, LIGHT, METADATA_WORD, Outgoing, PRIORITY_SHIFT,
+    QUEUE_PAIR, Socket, SocketId, Topic, metadata,
 };
 use crate::packet::{Address, FlowKey, Packet};
 use crate::pool::{Handle, Pool};
@@ -136,7 +136,7 @@ impl Host {
     pub fn connections(&self) -> impl Iterator<Item = (FlowKey, &Tcp)> {
         self.guests.iter().flat_map(|g| g.sockets.iter()).filter_map(|s| match &s.body {
             Body::Tcp(tcp) => Some((s.flow, tcp)),
-            Body::Udp(..) | Body::Light(_) => None,
+            Body::Udp(..) | Body::Light(_) | Body::Roce(_) => None,
         })
     }
     /// Payload bytes that arrived in order at its guests' TCP sockets.
@@ -153,7 +153,7 @@ impl Host {
         match &socket.body {
             Body::Tcp(_) => None,
             Body::Udp(..) => socket.inbox.iter().find(|m| m.end == f.offset).map(|m| m.received),
-            Body::Light(_) => Some(socket.received.saturating_sub(f.offset - f.bytes).min(f.bytes)),
+            Body::Light(_) | Body::Roce(_) => Some(socket.received.saturating_sub(f.offset - f.bytes).min(f.bytes)),
         }
     }
 
@@ -212,6 +212,7 @@ impl Host {
                 sender.send(core::mem::take(&mut s.pending));
             }
             Body::Light(stream) => light::fill(stream.as_mut(), &mut s.pending, s.closing),
+            Body::Roce(pair) => pair.post(core::mem::take(&mut s.pending)),
         }
     }
 
@@ -228,6 +229,7 @@ impl Host {
             Body::Tcp(tcp) => tcp.wants_transmit(&self.config.tcp, now),
             Body::Udp(sender, _) => sender.pending() > 0,
             Body::Light(stream) => stream.as_ref().is_some_and(Stream::wants_transmit),
+            Body::Roce(pair) => pair.wants_transmit(),
         };
         if wants {
             s.scheduled = true;
@@ -269,6 +271,7 @@ impl Io for Host {
                 Body::Tcp(Tcp::connect(&self.config.tcp, now, self.iss(&flow), cache))
             }
             Open::LightEstablished | Open::LightHandshake => Body::Light(Some(self.light_stream(&flow, how))),
+            Open::QueuePair => self.queue_pair(),
             Open::Datagrams(rate) => {
                 Body::Udp(rate.map_or_else(UdpSender::new, UdpSender::paced), UdpReceiver::default())
             }
@@ -299,6 +302,7 @@ impl Io for Host {
             Body::Tcp(_) => ESTABLISHED,
             Body::Light(Some(stream)) if stream.is_open() => LIGHT | ESTABLISHED,
             Body::Light(_) => LIGHT,
+            Body::Roce(_) => QUEUE_PAIR,
         };
         debug_assert!(begin <= METADATA_WORD);
         let third = begin | how | (priority as u64) << PRIORITY_SHIFT;
@@ -314,6 +318,7 @@ impl Io for Host {
         }
         self.fill(now, socket);
         self.refresh(now, socket);
+        self.disconnect_if_over(now, socket);
     }
 
     fn tell(&mut self, now: Instant, from: Address, to: Address, words: [u64; 3]) {

@@ -2,7 +2,9 @@
 
 use super::app::{Event, Io, Open};
 use super::host::Host;
-use crate::guest::{DATAGRAMS, ESTABLISHED, Incoming, LIGHT, METADATA_WORD, PRIORITY_SHIFT, SocketId, Topic, topic};
+use crate::guest::{
+    DATAGRAMS, ESTABLISHED, Incoming, LIGHT, METADATA_WORD, PRIORITY_SHIFT, QUEUE_PAIR, SocketId, Topic, topic,
+};
 use crate::packet::{FlowKey, Packet};
 use alloc::vec::Vec;
 use sluicenet_proto::time::{Duration, Instant};
@@ -43,7 +45,9 @@ impl Host {
                     Some(index) => SocketId { vm, index },
                     None => {
                         let priority = (third >> PRIORITY_SHIFT & 7) as u8;
-                        if third & LIGHT != 0 && third & ESTABLISHED != 0 {
+                        if third & QUEUE_PAIR == QUEUE_PAIR {
+                            self.open(now, local, priority, Open::QueuePair)
+                        } else if third & LIGHT != 0 && third & ESTABLISHED != 0 {
                             self.open(now, local, priority, Open::LightEstablished)
                         } else if third & LIGHT != 0 {
                             self.listen_light(local, priority)
@@ -65,6 +69,7 @@ impl Host {
                 let words = [words[0], words[1], words[2] & METADATA_WORD];
                 self.events.push_back(Event::Told { to: packet.dst(), from: packet.src(), words });
             }
+            Some(Topic::Disconnect) => self.disconnected(now, &local),
             None => {}
         }
     }
@@ -88,6 +93,7 @@ impl Host {
         let record = s.record(&m, end, words[2] & METADATA_WORD, s.paused(now, &self.adapter));
         self.flows.push(record);
         self.drop_light_if_over(now, SocketId { vm, index });
+        self.disconnect_if_over(now, SocketId { vm, index });
         if end.is_some() {
             self.events.push_back(Event::Delivered { tag: m.tag, socket: SocketId { vm, index } });
         }

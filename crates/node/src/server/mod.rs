@@ -14,6 +14,7 @@ mod fetch;
 mod host;
 mod light;
 mod metadata;
+mod roce;
 pub mod stages;
 mod time;
 mod up;

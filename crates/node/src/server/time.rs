@@ -2,6 +2,7 @@
 
 use super::app::Event;
 use super::host::{APP_TIMER, Host, PACE_TIMER, SOCKET_TIMER};
+use super::roce;
 use crate::deadlines::Timer;
 use crate::device::PortId;
 use crate::guest::{Body, SocketId};
@@ -31,7 +32,15 @@ impl Host {
             return; // an earlier entry took its place
         }
         s.timer_at = Instant::MAX;
-        let Body::Tcp(tcp) = &mut s.body else { return };
+        let tcp = match &mut s.body {
+            Body::Tcp(tcp) => tcp,
+            Body::Roce(pair) => {
+                pair.handle_timeout(&self.config.roce, now);
+                roce::keep_deadline(now, &mut self.timers, s, id);
+                return self.refresh(now, id);
+            }
+            Body::Udp(..) | Body::Light(_) => return,
+        };
         if tcp.poll_timeout().is_some_and(|deadline| deadline <= now) {
             tcp.handle_timeout(&self.config.tcp, now);
             if tcp.state() == tcp::State::Closed {

@@ -21,6 +21,7 @@ impl Host {
         match packet.kind() {
             Kind::Udp => self.config.udp_rx_delay,
             Kind::Light => self.config.light_rx_delay,
+            Kind::Roce => Duration::ZERO,
             _ => self.config.tcp_rx_delay,
         }
     }
@@ -81,6 +82,7 @@ impl Host {
                 self.datagram(now, id, packet.udp_offset(), packet.payload());
             }
             Body::Light(_) => self.deliver_light(now, id, packet),
+            Body::Roce(_) => self.deliver_roce(now, id, packet),
         }
     }
 

@@ -10,6 +10,7 @@ mod network;
 mod policy;
 mod qcn;
 mod record;
+mod roce;
 mod server;
 mod stacks;
 mod switch;
@@ -29,6 +30,7 @@ pub(crate) use network::{LEVELS_MAX, LevelKeys, ShapeKind};
 pub use policy::{Party, Policy, Rule, Tenant};
 pub use qcn::{Limiters, NoTimer, Qcn, Sampling, Split};
 pub use record::{PortSelector, Record};
+pub use roce::{Dcqcn, Roce};
 pub(crate) use server::VM_MAX;
 pub use server::{Adapter, Queueing, Server, SlowVm, VSwitch, WhenFull};
 pub use stacks::{Congestion, InitialWindow, Off, Tcp, TcpLight, TcpPreset, Udp};
@@ -75,6 +77,8 @@ pub static ROOT: Spec = crate::tables! {
     tcp: Kind::Table(Tcp::SPEC),
     udp: Kind::Table(Udp::SPEC),
     tcplight: Kind::Table(TcpLight::SPEC),
+    roce: Kind::Table(Roce::SPEC),
+    dcqcn: Kind::Table(Dcqcn::SPEC),
     flow_level: Kind::Table(FlowLevel::SPEC),
     /// which host sends what to which
     workload: Kind::Tables(WORKLOADS),
@@ -146,6 +150,12 @@ pub struct Scenario {
     pub udp: Udp,
     /// Every TCPlight stack.
     pub tcplight: TcpLight,
+    /// Every queue pair; absent where no workload has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub roce: Option<Roce>,
+    /// Congestion control of queue pairs; absent where it is off or no workload has queue pairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dcqcn: Option<Dcqcn>,
     /// The workloads, in the order of the file.
     pub workloads: Vec<Workload>,
     /// The records.

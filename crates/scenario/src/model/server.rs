@@ -36,9 +36,10 @@ choices! {
 
 settings! {
     /// every server's network adapter
-    pub model struct Adapter in "adapter" (s, set: ParameterSet, routing: Routing, zbridge: &ZBridge) {
-        /// its transmit buffer
-        buffer: Bytes [BUFFER] = Bytes(512_000),
+    pub model struct Adapter in "adapter" (s, set: ParameterSet, routing: Routing, zbridge: &ZBridge, pulled: Option<Bytes>) {
+        /// its transmit buffer; default two frames with transport = "roce"
+        // A queue pair leaves its packets in memory until the link is free. A CNP could not slow those in a buffer.
+        buffer: Bytes [BUFFER] = pulled.unwrap_or(Bytes(512_000)),
         /// from host to wire and from wire to host
         delay: Duration = set.plain_or(Duration::ZERO, Duration::from_ns(500)),
         /// one queue for each destination, or one for all

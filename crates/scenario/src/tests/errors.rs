@@ -471,6 +471,43 @@ fn what_would_not_fit_into_memory_or_into_a_counter() {
     assert!(refused(&text).message.contains("257 workloads: at most 256"));
 }
 
+/// A scenario with a queue pair, and more keys.
+fn roce(keys: &str) -> String {
+    MINIMAL.replace("dst = 1\n", "dst = 1\ntransport = \"roce\"\n") + keys
+}
+
+#[test]
+fn queue_pairs() {
+    let behind = roce("[server]\nvirtual_network = true\n");
+    expect(&behind, "\"roce\"", "here VMs are behind a virtual switch");
+    expect(&roce("[adapter]\nwhen_full = \"drop\"\n"), "\"roce\"", "adapter.when_full is \"drop\"");
+    expect(&roce("[roce]\nmtu = \"1000 B\"\n"), "\"1000 B", "is not a power of two");
+    expect(&roce("[roce]\nmtu = \"2048 B\"\n"), "\"2048 B", "does not fit into framing.mtu (1500 B)");
+    expect(&roce("[roce]\nmtu = \"128 B\"\n"), "\"128 B", "out of range");
+    expect(&roce("[framing]\nmtu = \"1000 B\"\n"), "\n", "does not fit into framing.mtu (1000 B)");
+    expect(&roce("[roce]\nack_every = 70000\n"), "70000", "out of range");
+    for (key, value) in [
+        ("dce_tcp_g", "1024"),
+        ("dce_tcp_rtt", "\"100 ns\""),
+        ("initial_alpha_value", "1025"),
+        ("rpg_min_dec_fac", "101"),
+        ("rpg_min_rate", "\"1 Kb/s\""),
+        ("rpg_gd", "12"),
+        ("rpg_time_reset", "\"500 ns\""),
+        ("rpg_byte_reset", "\"0 B\""),
+        ("rpg_threshold", "103"),
+        ("rpg_ai_rate", "\"0 b/s\""),
+        ("rpg_hai_rate", "\"10 b/s\""),
+        ("cnp_802p_prio", "19"),
+    ] {
+        let text = roce(&format!("[dcqcn]\n{key} = {value}\n"));
+        expect(&text, value, "out of range");
+    }
+    // A stream of a queue pair finds its own rate.
+    let paced = roce("").replace("dst = 1\n", "dst = 1\nrate = \"1 Gb/s\"\n");
+    expect(&paced, "\"1 Gb/s", "a stream finds its own rate");
+}
+
 #[test]
 fn distributions() {
     let points = "[[\"1 KB\", 0], [\"100 KB\", 0.9], [\"1 MB\", 1]]";

@@ -49,6 +49,51 @@ fn the_parameter_sets_are_the_tables() {
 }
 
 #[test]
+fn queue_pairs_have_the_papers_parameters() {
+    let text = |keys: &str| MINIMAL.replace("dst = 1\n", "dst = 1\ntransport = \"roce\"\n") + keys;
+    let marks = "[[wred]]\npriorities = [0]\ngreen_min_threshold = \"5 KB\"\ngreen_max_threshold = \"200 KB\"\n\
+                 green_drop_probability = 1\nwred_green_enable = false\necn = \"ecn_all\"\n";
+    let on = parse(&text(&format!("[dcqcn]\nenabled = true\n{marks}"))).unwrap();
+    assert_eq!(on.warnings, vec![]);
+    let config = on.scenario.roce_config();
+    assert_eq!(config.dcqcn, Some(sluicenet_proto::transport::roce::dcqcn::Config::ZHU_2015));
+    assert_eq!((config.mtu, config.ack_every, config.timeout), (1024, 64, Duration::from_ns(67_108_864)));
+    assert_eq!(on.scenario.adapter.buffer, Bytes(2 * 1518), "an adapter fetches one packet ahead");
+    assert_eq!(parse(&text("")).unwrap().scenario.roce_config().dcqcn, None);
+    // Every key reaches the protocol.
+    let keys = "[dcqcn]\nenabled = true\ndce_tcp_g = 1019\ndce_tcp_rtt = \"1 us\"\ninitial_alpha_value = 1023\n\
+                rate_to_set_on_first_cnp = \"5 Gb/s\"\nrpg_min_dec_fac = 40\nrpg_min_rate = \"2 Mb/s\"\nrpg_gd = 10\n\
+                clamp_tgt_rate = false\nrpg_time_reset = \"300 us\"\nrpg_byte_reset = \"32767 B\"\nrpg_threshold = 1\n\
+                rpg_ai_rate = \"5 Mb/s\"\nrpg_hai_rate = \"50 Mb/s\"\nmin_time_between_cnps = \"4 us\"\n\
+                cnp_802p_prio = 7\n[roce]\nmtu = \"512 B\"\nack_every = 8\ntimeout = \"1 ms\"\n";
+    let config = parse(&text(&format!("{keys}{marks}"))).unwrap().scenario.roce_config();
+    let dcqcn = sluicenet_proto::transport::roce::dcqcn::Config {
+        dce_tcp_g: 1019,
+        dce_tcp_rtt: Duration::from_us(1),
+        initial_alpha_value: 1023,
+        rate_to_set_on_first_cnp: Some(Rate::gbps(5)),
+        rpg_min_dec_fac: 40,
+        rpg_min_rate: Rate::mbps(2),
+        rpg_gd: 10,
+        clamp_tgt_rate: false,
+        rpg_time_reset: Duration::from_us(300),
+        rpg_byte_reset: 32_767,
+        rpg_threshold: 1,
+        rpg_ai_rate: Rate::mbps(5),
+        rpg_hai_rate: Rate::mbps(50),
+        min_time_between_cnps: Duration::from_us(4),
+        cnp_802p_prio: 7,
+    };
+    assert_eq!(config.dcqcn, Some(dcqcn));
+    assert_eq!((config.mtu, config.ack_every, config.timeout), (512, 8, Duration::from_ms(1)));
+    // Without marks nothing slows a sender; without queue pairs the sections have no effect.
+    let unmarked = parse(&text("[dcqcn]\nenabled = true\n")).unwrap();
+    assert!(unmarked.warnings[0].message.contains("no switch marks frames"), "{:?}", unmarked.warnings);
+    let plain = parse(&format!("{MINIMAL}[dcqcn]\nenabled = true\n")).unwrap().scenario;
+    assert_eq!((plain.dcqcn, plain.roce, plain.adapter.buffer), (None, None, Bytes(512_000)));
+}
+
+#[test]
 fn every_shape_counts_its_parts() {
     let counts = |shape: &str| {
         let text = MINIMAL.replace("kind = \"single-switch\"\nhosts = 4", shape);

@@ -1,12 +1,15 @@
 //! The bytes a simulated packet would have on the wire: real headers and checksums around a payload of zeros.
 
-use sluicenet_node::packet::{Address, Framing, Kind, Packet};
+use sluicenet_node::adapter::AdapterFrame;
+use sluicenet_node::packet::{Address, FlowKey, Framing, Kind, Packet};
 use sluicenet_node::server::HYPERVISOR;
 use sluicenet_node::switch::notification_bytes;
 use sluicenet_proto::frame::{Frame, HostId};
+use sluicenet_proto::transport::roce::Packet as Sent;
 use sluicenet_wire::checksum::PseudoHeader;
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
+use sluicenet_wire::roce::{self, Extension};
 use sluicenet_wire::{pfc, tcp, tcplight, udp, vlan, vxlan, zbridge, zcredit};
 use std::net::Ipv4Addr;
 
@@ -82,10 +85,41 @@ fn inner_ip(packet: &Packet) -> Vec<u8> {
         header.emit(&mut bytes);
         return ip_packet(source, destination, tcplight::PROTOCOL, ecn, &bytes);
     }
+    if packet.kind() == Kind::Roce {
+        return roce_packet(packet, ecn);
+    }
     let header = tcp::Repr { source_port: flow.sport, destination_port: flow.dport, segment: packet.segment() };
     let mut bytes = vec![0; header.header_len() + packet.payload() as usize];
     header.emit(&mut bytes, &pseudo);
     ip_packet(source, destination, Protocol::TCP, ecn, &bytes)
+}
+
+/// The number of a queue pair, in 24 bits. 0 and 1 are taken by management.
+fn queue_pair(local: FlowKey) -> u32 {
+    Packet::of_flow(local, Kind::Roce).flow_number() % ((1 << 24) - 2) + 2
+}
+
+/// An IP packet of RoCE, with its invariant CRC. The source port carries the flow's entropy (annex A17).
+fn roce_packet(packet: &Packet, ecn: Ecn) -> Vec<u8> {
+    let flow = packet.flow();
+    let opcode = packet.roce_opcode();
+    let (psn, flag, extension) = match packet.roce_packet() {
+        Sent::Data(d) if opcode.is_first() => {
+            (d.psn, d.ack_request, Extension::Write { address: d.offset, key: 0, length: d.message })
+        }
+        Sent::Data(d) => (d.psn, d.ack_request, Extension::None),
+        Sent::Reply(r) => (r.psn, false, Extension::Acknowledge { is_sequence_error: r.is_sequence_error, msn: r.msn }),
+        Sent::Notification => (0, false, Extension::Notification),
+    };
+    let repr = roce::Repr { opcode, destination: queue_pair(flow.reverse()), ack_request: flag, psn, extension };
+    let payload = packet.payload() as usize;
+    let mut bytes = vec![0; udp::HEADER_LEN + repr.len(payload)];
+    repr.emit(&mut bytes[udp::HEADER_LEN..], payload);
+    let source_port = 0xc000 | queue_pair(flow) as u16;
+    udp::Repr { source_port, destination_port: roce::UDP_PORT }.emit(&mut bytes, None);
+    let mut ip = ip_packet(guest_ip(flow.src), guest_ip(flow.dst), Protocol::UDP, ecn, &bytes);
+    roce::emit_icrc(&mut ip);
+    ip
 }
 
 /// The bytes of a packet in `framing`, without the frame check sequence; `sender` is the box that sends a pause frame.
@@ -170,9 +204,9 @@ fn tunnel(packet: &Packet, inner: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluicenet_node::packet::FlowKey;
     use sluicenet_proto::cee::qcn::{Message, Notification};
     use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
+    use sluicenet_proto::transport::roce::{Data, Reply};
     use sluicenet_wire::qcn;
     use sluicenet_wire::seq::SeqNumber;
     use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
@@ -208,6 +242,56 @@ mod tests {
         let light = sluicenet_proto::transport::tcplight::Segment { connection: 7, len: 900, ..Default::default() };
         all.push(Packet::light(flow, &light, 3, Framing::ETHERNET));
         all
+    }
+
+    /// Every kind of RoCE packet.
+    fn roce_packets() -> Vec<Packet> {
+        let flow = FlowKey { src: Address::new(3, 0), dst: Address::new(300, 0), sport: 9, dport: 10 };
+        let data = |is_first, is_last, len| {
+            let (psn, offset, message) = (0xAB_CDEF, 5 << 32 | 7, 3_000);
+            Sent::Data(Data { psn, is_first, is_last, ack_request: is_last, len, offset, message })
+        };
+        let reply = |is_sequence_error| Sent::Reply(Reply { psn: 0xFF_FFFF, is_sequence_error, msn: 0x12_3456 });
+        let all = [
+            data(true, false, 1024),
+            data(false, false, 1024),
+            data(false, true, 101),
+            data(true, true, 1),
+            reply(false),
+            reply(true),
+            Sent::Notification,
+        ];
+        all.map(|packet| Packet::roce(flow, &packet, true, 3, Framing::ETHERNET)).to_vec()
+    }
+
+    #[test]
+    fn a_packet_of_roce_has_the_bytes_of_the_specification() {
+        for packet in roce_packets() {
+            let real = bytes(&packet, Framing::ETHERNET, 0);
+            assert_eq!(real.len() + ethernet::FCS_LEN, packet.len() as usize, "{packet:?}");
+            let (_, ip) = ethernet::Repr::parse(&real).unwrap();
+            let (header, datagram) = ipv4::Repr::parse(ip).unwrap();
+            let pseudo = PseudoHeader { source: header.source, destination: header.destination };
+            let (ports, payload) = udp::Repr::parse(datagram, &pseudo).unwrap();
+            assert_eq!((ports.destination_port, header.ecn), (4791, Ecn::Ect0));
+            let (repr, data) = roce::Repr::parse(payload).unwrap();
+            assert_eq!((repr.opcode, data.len()), (packet.roce_opcode(), packet.payload() as usize));
+            let crc = &ip[ip.len() - 4..];
+            assert_eq!(Some(u32::from_le_bytes(crc.try_into().unwrap())), roce::icrc(ip));
+            let fields = match packet.roce_packet() {
+                Sent::Data(d) => (d.psn, d.ack_request),
+                Sent::Reply(r) => (r.psn, false),
+                Sent::Notification => (0, false),
+            };
+            assert_eq!((repr.psn, repr.ack_request), fields);
+            let extension = match packet.roce_packet() {
+                Sent::Data(d) if d.is_first => Extension::Write { address: d.offset, key: 0, length: 3_000 },
+                Sent::Data(_) => Extension::None,
+                Sent::Reply(Reply { is_sequence_error, msn, .. }) => Extension::Acknowledge { is_sequence_error, msn },
+                Sent::Notification => Extension::Notification,
+            };
+            assert_eq!(repr.extension, extension);
+        }
     }
 
     #[test]

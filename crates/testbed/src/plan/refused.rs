@@ -33,6 +33,10 @@ pub(super) fn whole(scenario: &Scenario) -> Result<()> {
     if scenario.framing.kind != FramingKind::Ethernet {
         return refuse("framing.kind", "real frames are Ethernet's".into());
     }
+    if scenario.roce.is_some() {
+        let e = scenario.locations.error("workload", "the testbed's adapters have no queue pairs of RoCE");
+        return Err(e.expected("transport = \"tcp\", \"udp\" or \"tcplight\""));
+    }
     let guests = is_guests(scenario);
     let machines = counts.hosts * scenario.server.vms + (counts.endpoints() - counts.hosts);
     if guests && machines as usize > GUESTS_MAX {

@@ -23,6 +23,7 @@ impl Io for At<'_> {
             Open::Established | Open::Handshake => (Transport::Tcp, None),
             Open::LightEstablished | Open::LightHandshake => (Transport::Light, None),
             Open::Datagrams(pace) => (Transport::Udp, pace),
+            Open::QueuePair => (Transport::Roce, None),
         };
         let index = self.network.connection(flow, priority, transport, pace);
         if matches!(how, Open::Handshake | Open::LightHandshake) {

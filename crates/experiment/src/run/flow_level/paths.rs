@@ -16,6 +16,7 @@ pub(super) fn probe(flow: FlowKey, transport: Transport) -> Packet {
         Transport::Tcp => Kind::Tcp,
         Transport::Udp => Kind::Udp,
         Transport::Light => Kind::Light,
+        Transport::Roce => Kind::Roce,
     };
     Packet::of_flow(flow, kind)
 }

@@ -16,6 +16,7 @@ use sluicenet_proto::cee::pfc::Watermarks;
 use sluicenet_proto::frame::{HostId, PrioritySet};
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::transport::roce;
 
 /// Time between two frames of a flow.
 const GAP: Duration = Duration::from_us(10);
@@ -154,6 +155,7 @@ fn config() -> ServerConfig {
         light_buffer: 100_000,
         light_tx_delay: us,
         light_rx_delay: us,
+        roce: roce::Config { mtu: 1024, ack_every: 4, timeout: us, dcqcn: None },
         when_full: WhenFull::Stop,
         gate: Vec::new(),
         virtual_network: Some(VirtualConfig {

@@ -35,6 +35,8 @@ choices! {
         Udp = "udp",
         /// A connection of TCPlight: a stream over a network that loses nothing.
         TcpLight = "tcplight",
+        /// A queue pair of RoCE.
+        Roce = "roce",
     }
 }
 
@@ -181,6 +183,23 @@ pub enum Workload {
 }
 
 impl Workload {
+    /// The transport of its messages.
+    pub fn transport(&self) -> Transport {
+        match self {
+            Workload::PartitionAggregate(w) => w.transport,
+            Workload::PartitionAggregate2(w) => w.transport,
+            Workload::Background(w) => w.transport,
+            Workload::Incast(w) => w.transport,
+            Workload::Hotspot(w) => w.transport,
+            Workload::HotspotBenchmark(w) => w.transport,
+            Workload::Permutation(w) => w.transport,
+            Workload::Shuffle(w) => w.transport,
+            Workload::Flow(w) => w.transport,
+            Workload::FlowFile(w) => w.transport,
+            Workload::Poisson(w) => w.transport,
+        }
+    }
+
     /// Whether it ends by itself, so that a run without a duration may wait for it.
     pub fn is_finite(&self) -> bool {
         match self {

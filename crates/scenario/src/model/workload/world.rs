@@ -3,7 +3,7 @@
 use super::{Hosts, Transport};
 use crate::error::Result;
 use crate::losses::Losses;
-use crate::model::{Counts, Server, Shape, Topology};
+use crate::model::{Adapter, Counts, Server, Shape, Topology, WhenFull};
 use crate::setting::Section;
 use crate::units::Bytes;
 use core::ops::Range;
@@ -20,6 +20,7 @@ pub(crate) struct World<'a> {
     pub topology: &'a Topology,
     pub counts: Counts,
     pub server: &'a Server,
+    pub adapter: &'a Adapter,
     pub duration: Option<Duration>,
     pub losses: Losses,
 }
@@ -86,9 +87,29 @@ impl World<'_> {
         }
     }
 
-    /// Refuses a transport that repairs nothing where frames of these priorities, a bit each, are lost or reordered.
+    /// Refuses a transport that repairs nothing where frames of these priorities, a bit each, are lost or reordered, and queue
+    /// pairs where adapters have none.
     pub fn check_transport(&self, s: &Section<'_>, transport: Transport, priorities: u8) -> Result<()> {
-        if transport == Transport::TcpLight { self.losses.check(s, priorities) } else { Ok(()) }
+        match transport {
+            Transport::TcpLight => self.losses.check(s, priorities),
+            Transport::Roce => self.check_queue_pairs(s),
+            Transport::Tcp | Transport::Udp => Ok(()),
+        }
+    }
+
+    /// Refuses queue pairs behind a virtual switch, which they bypass, and in adapters that drop.
+    fn check_queue_pairs(&self, s: &Section<'_>) -> Result<()> {
+        if self.server.virtual_network {
+            return Err(s
+                .error("transport", "queue pairs of RoCE are in the adapter, and here VMs are behind a virtual switch")
+                .hint("set server.virtual_network = false, or use another transport"));
+        }
+        if self.adapter.when_full == WhenFull::Drop {
+            return Err(s
+                .error("transport", "a full adapter stops its queue pairs, and adapter.when_full is \"drop\"")
+                .hint("set adapter.when_full = \"stop\""));
+        }
+        Ok(())
     }
 
     /// Refuses a rate of a stream.
