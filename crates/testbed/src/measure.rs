@@ -149,6 +149,11 @@ pub struct FlowsCell {
     pub lost: Lost,
     /// The most frames that a machine's receive queue held, if there are credits.
     pub received_max_frames: Option<u64>,
+    /// Times PFC stopped servers and switches at the fabric's edges after the warm-up.
+    pub stops_measured: u64,
+    /// The rate limiters of the servers, if they have any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limiters: Option<LimiterFigures>,
     /// The fabric's figures.
     pub fabric: FabricFigures,
     /// Whether so many events were late ([`LATE_MOST`]) that the figures show the machine and not the network.
@@ -156,6 +161,29 @@ pub struct FlowsCell {
     /// The simulation's results, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Streams>,
+}
+
+/// The rate limiters of the servers in a whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LimiterFigures {
+    /// Congestion notifications that arrived.
+    pub notifications: u64,
+    /// Limiters made.
+    pub made: u64,
+    /// Frames of machines that imitated notifications.
+    pub forged: u64,
+}
+
+impl LimiterFigures {
+    fn of(statuses: &[Status]) -> Option<LimiterFigures> {
+        let counters = || statuses.iter().flat_map(|s| &s.ports).flat_map(|p| &p.counters);
+        let sum = |of: &str| counters().filter(|(name, _)| name.as_str() == of).map(|(_, n)| *n).sum();
+        counters().any(|(name, _)| name == "limiters_made").then(|| LimiterFigures {
+            notifications: sum("cnm_received"),
+            made: sum("limiters_made"),
+            forged: sum("cnm_forged"),
+        })
+    }
 }
 
 impl Cell {
@@ -177,11 +205,11 @@ fn in_testbed<T>(
     plan: &Plan,
     origin: &Origin,
     progress: Progress<'_>,
-    run: impl FnOnce(&Live) -> Result<(T, BTreeMap<String, u64>), pa::PaError>,
+    run: impl FnOnce(&mut Live) -> Result<(T, BTreeMap<String, u64>), pa::PaError>,
 ) -> io::Result<(T, Vec<Status>, FabricFigures, Lost)> {
     let mut live = Live::up(plan, origin, progress)?;
     let counters = live.made().and_then(|made| Ok(bridge::Counters::open(&made)?));
-    let outcome = run(&live);
+    let outcome = run(&mut live);
     // Read the counters before any program ends: frames in flight at the end are lost.
     let statuses = live.statuses();
     let of_bridges = counters.and_then(|mut c| Ok(c.read()?));
@@ -241,8 +269,15 @@ pub fn measure_flows(
     progress: Progress<'_>,
 ) -> io::Result<FlowsCell> {
     let stop = progress.stop;
-    let (outcome, statuses, fabric, lost) =
-        in_testbed(plan, origin, progress, |_| Ok((flows::run(plan, &pa::endpoints(plan), stop)?, BTreeMap::new())))?;
+    let mut stops_before = 0;
+    let (outcome, statuses, fabric, lost) = in_testbed(plan, origin, progress, |live| {
+        let mut warm = || {
+            let now = live.fabric_now().and_then(|text| Ok(serde_json::from_str::<FabricFigures>(&text)?));
+            stops_before = now.map_err(|e| pa::PaError::Workload(format!("the fabric: {e}")))?.stops;
+            Ok(())
+        };
+        Ok((flows::run(plan, &pa::endpoints(plan), stop, &mut warm)?, BTreeMap::new()))
+    })?;
     if outcome.measured.is_zero() {
         return Err(ErrorKind::Interrupted.into());
     }
@@ -261,6 +296,8 @@ pub fn measure_flows(
             .map(|(_, most)| *most)
             .max(),
         limited_by_machine: fabric.is_late(),
+        stops_measured: fabric.stops - stops_before,
+        limiters: LimiterFigures::of(&statuses),
         fabric,
         simulated: if simulate { Some(simulated(plan, stop)?.streams) } else { None },
     })

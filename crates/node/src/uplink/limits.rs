@@ -33,6 +33,9 @@ const HELD_MOST: u64 = 4 << 20;
 const LIMITERS_MOST: usize = 1024;
 /// The number of sent frames whose destination or flow is remembered.
 const REMEMBERED: usize = 4096;
+/// Bytes with which a limiter may catch up with its rate: far fewer than the queue of a congestion point at
+/// its equilibrium has (20 KB, Crisan 2014, Table 2.1).
+const BURST: u64 = 8_000;
 /// How long after a frame a notification about it counts. A notification takes a round trip, and the frame may have
 /// waited in every buffer of the network.
 const LIVES: Duration = Duration::from_secs(1);
@@ -103,6 +106,18 @@ struct LimitedQueue<T> {
     used: Instant,
 }
 
+impl<T> LimitedQueue<T> {
+    /// The time at which the first frame leaves as its limiter sees it. A program is seldom polled at the time when a frame
+    /// may leave: the rate is kept by bursts of at most [`BURST`].
+    fn in_time(&self, now: Instant) -> Instant {
+        let Some(due) = self.due.filter(|due| *due < now) else { return now };
+        let mut rate = Rate(u64::MAX);
+        self.control.rates(&mut |_, current, _| rate = rate.min(current));
+        let earliest = Instant(now.0.saturating_sub(rate.time_for(BURST).0));
+        due.max(earliest)
+    }
+}
+
 /// The rate limiters of an uplink, and the frames that wait for them.
 #[derive(Debug)]
 pub struct Limits<T> {
@@ -117,8 +132,6 @@ pub struct Limits<T> {
     held: [u64; PRIORITIES],
     /// What was sent, and when; each at the place of its hash.
     sent: Box<[(Key, Instant)]>,
-    /// The last two polls of this end.
-    polled: [Instant; 2],
     counters: LimitCounters,
 }
 
@@ -133,7 +146,6 @@ impl<T: Limited> Limits<T> {
             timers: BTreeSet::new(),
             held: [0; PRIORITIES],
             sent: alloc::vec![((0, 0), Instant::ZERO); REMEMBERED].into(),
-            polled: [Instant::ZERO; 2],
             counters: LimitCounters::default(),
         }
     }
@@ -159,10 +171,6 @@ impl<T: Limited> Limits<T> {
 
     pub(super) fn frames(&self) -> usize {
         self.queues.values().map(|limited| limited.queue.frames.len()).sum()
-    }
-
-    pub(super) fn on_round(&mut self, now: Instant) {
-        self.polled = [self.polled[1], now];
     }
 
     /// Whether a class may have more frames.
@@ -228,8 +236,7 @@ impl<T: Limited> Limits<T> {
         let limited = self.queues.get_mut(&key)?;
         let frame = limited.queue.pop()?;
         self.held[p as usize] -= u64::from(frame.len);
-        // A frame that this end could have sent only now, because it was not polled, has left in time.
-        let in_time = limited.due.map_or(now, |due| due.max(self.polled[0])).min(now);
+        let in_time = limited.in_time(now);
         limited.control.on_transmit(in_time, frame.len + FCS_LEN as u32);
         limited.used = now;
         schedule(limited, key, &mut self.due, &mut self.timers);

@@ -180,9 +180,4 @@ impl<T: Limited> Outgoing<T> for Managed<T> {
             limits.handle_timeout(now);
         }
     }
-    fn on_round(&mut self, now: Instant) {
-        if let Some(limits) = &mut self.limits {
-            limits.on_round(now);
-        }
-    }
 }

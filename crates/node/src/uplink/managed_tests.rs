@@ -168,9 +168,42 @@ fn a_limited_destination_is_full_by_itself_and_holds_nobody_else() {
     let rest = run(&mut end, &mut now, us(10_000));
     assert_eq!((sent.len() + rest.len()) as u32, held);
     assert_eq!(end.flow_control().2, (0, 0), "no storm");
-    // A pause earns no credit.
+    // A pause earns no more credit than a late poll.
     let gaps: Vec<u64> = rest.windows(2).map(|w| w[1].0.since(w[0].0).as_us()).collect();
-    assert!(gaps.iter().all(|&gap| gap > 20), "{gaps:?}");
+    assert!(gaps[10..].iter().all(|&gap| gap > 20), "{gaps:?}");
+}
+
+/// An uplink that is polled too seldom keeps the rate of a limiter by small bursts, but does not make up for a long time.
+#[test]
+fn a_late_poll_is_made_up_for_in_small_bursts() {
+    let link = Link { catch_up: Duration::from_ms(50), ..link() };
+    // A frame of 1,004 B each 64 us, of which 8,000 B may be late.
+    for (period, least, most) in [(200, 31, 36), (2_000, 75, 100)] {
+        let mut end: End = Uplink::with(link, Managed::new(limiters(false), None));
+        let mut now = us(1);
+        enqueue(&mut end, now, CLASS, frame(1, 0, 0));
+        run(&mut end, &mut now, us(20));
+        cut(&mut end, now, 1, None);
+        (0..100).for_each(|n| enqueue(&mut end, now, CLASS, frame(1, 0, n)));
+        let mut sent = 0;
+        for _ in 0..10 {
+            now = now + Duration::from_us(period);
+            // While the link is busy it is polled in time, and then not for a while.
+            loop {
+                end.on_round(now);
+                end.handle_timeout(now);
+                while end.front(now).is_some() {
+                    end.sent(now);
+                    sent += 1;
+                }
+                match end.poll_timeout().filter(|at| at.since(now) < Duration::from_us(10)) {
+                    Some(at) => now = at.max(now + Duration(1)),
+                    None => break,
+                }
+            }
+        }
+        assert!((least..=most).contains(&sent), "every {period} us: {sent}");
+    }
 }
 
 #[test]

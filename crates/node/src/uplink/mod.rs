@@ -256,7 +256,6 @@ impl<R: Copy, T, O: Outgoing<T>> Uplink<R, T, O> {
     pub fn on_round(&mut self, now: Instant) {
         let away = now.since(self.asked_at);
         self.asked_at = now;
-        self.leaving.on_round(now);
         if away > self.link.catch_up {
             let came = self.link.rate.bytes_in(away).saturating_add(u64::from(self.link.marks.headroom));
             self.late_room = self.late_room.saturating_add(came).min(LATE_MOST);

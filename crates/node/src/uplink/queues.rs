@@ -50,8 +50,6 @@ pub trait Outgoing<T>: Debug {
     fn poll_timeout(&self) -> Option<Instant>;
     /// A deadline may have passed.
     fn handle_timeout(&mut self, now: Instant);
-    /// A round begins: this end is polled.
-    fn on_round(&mut self, now: Instant);
 }
 
 #[derive(Clone, Debug)]
@@ -149,6 +147,4 @@ impl<T: Debug> Outgoing<T> for Queues<T> {
     }
     #[inline]
     fn handle_timeout(&mut self, _now: Instant) {}
-    #[inline]
-    fn on_round(&mut self, _now: Instant) {}
 }
