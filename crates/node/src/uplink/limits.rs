@@ -209,19 +209,31 @@ impl<T: Limited> Limits<T> {
     }
 
     /// Classes with a limited frame that may leave.
+    #[inline]
     pub(super) fn ready(&self, now: Instant) -> PrioritySet {
+        if self.queues.is_empty() {
+            return PrioritySet::NONE;
+        }
         let is_due = |p: &Priority| self.due[*p as usize].first().is_some_and(|(at, _)| *at <= now);
         (0..PRIORITIES as Priority).filter(is_due).collect()
     }
 
     /// When the first frame of a class that is not `paused` may leave.
+    #[inline]
     pub(super) fn next_departure(&self, paused: PrioritySet) -> Option<Instant> {
+        if self.queues.is_empty() {
+            return None;
+        }
         let classes = (0..PRIORITIES as Priority).filter(|p| !paused.contains(*p));
         classes.filter_map(|p| self.due[p as usize].first().map(|(at, _)| *at)).min()
     }
 
     /// The queue of class `p` whose frame may leave first, if it may now.
+    #[inline]
     pub(super) fn first(&self, now: Instant, p: Priority) -> Option<u64> {
+        if self.queues.is_empty() {
+            return None;
+        }
         self.due[p as usize].first().filter(|(at, _)| *at <= now).map(|(_, of)| *of)
     }
 

@@ -98,7 +98,7 @@ fn run(end: &mut End, now: &mut Instant, until: Instant) -> Vec<(Instant, Vec<u8
             assert!(matches!(front, Front::Frame(_)));
             sent.push((*now, end.sent(*now).unwrap()));
         }
-        *now = *now + Duration::from_us(1);
+        *now += Duration::from_us(1);
     }
     sent
 }
@@ -187,7 +187,7 @@ fn a_late_poll_is_made_up_for_in_small_bursts() {
         (0..100).for_each(|n| enqueue(&mut end, now, CLASS, frame(1, 0, n)));
         let mut sent = 0;
         for _ in 0..10 {
-            now = now + Duration::from_us(period);
+            now += Duration::from_us(period);
             // While the link is busy it is polled in time, and then not for a while.
             loop {
                 end.on_round(now);
