@@ -7,7 +7,7 @@ use super::zbridge::ZBridge;
 use crate::controller::ControllerLink;
 use sluicenet_node::credits::Vm;
 use sluicenet_node::gate::Gate;
-use sluicenet_node::uplink::{self, Origin};
+use sluicenet_node::uplink::{self, Limits, Origin};
 use sluicenet_node::vtep::{Event, Inward, Outward, Vtep};
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
@@ -464,7 +464,7 @@ impl<K: UplinkKind> Inside<K> {
     /// Whether the rate limiters have room for a frame of a tenant. `read` gives its first bytes.
     pub fn limits_admit(&self, domain: u16, class: Priority, to: MacAddress, read: &dyn Fn(&mut [u8])) -> bool {
         let kind = self.link.queues();
-        if kind.limits().is_none() {
+        if kind.limits().is_none_or(Limits::is_empty) {
             return true;
         }
         let first_bytes = || {

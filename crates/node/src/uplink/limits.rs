@@ -40,6 +40,10 @@ const BURST: u64 = 8_000;
 /// waited in every buffer of the network.
 const LIVES: Duration = Duration::from_secs(1);
 
+/// A limiter without frames and without notifications for this time ends. With a timer its rate recovers by itself, but
+/// without one only frames end its cycles.
+const IDLE: Duration = Duration::from_secs(10);
+
 /// A frame to be sent, as rate limiters see it.
 pub trait Limited: Debug {
     /// The destination.
@@ -162,6 +166,11 @@ impl<T: Limited> Limits<T> {
             queue.control.rates(&mut |_, rate, _| lowest = Some(lowest.map_or(rate, |least| least.min(rate))));
         }
         (self.queues.len(), self.frames(), lowest)
+    }
+
+    /// Whether there is no limiter now.
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
     }
 
     /// Whether each flow has a limiter of its own, and each frame a CN-TAG.
@@ -360,7 +369,7 @@ impl<T: Limited> Limits<T> {
             if limited.control.poll_timeout() <= now {
                 limited.control.handle_timeout(now);
             }
-            let is_unused = now.since(limited.used) >= LIVES;
+            let is_unused = now.since(limited.used) >= IDLE;
             if limited.queue.frames.is_empty() && (is_unused || limited.control.is_idle()) {
                 self.end(key);
             } else {
@@ -390,7 +399,7 @@ fn schedule<T>(
         next.inspect(|&at| _ = due.insert((at, key.1)));
         limited.due = next;
     }
-    let unused = if is_empty { limited.used.saturating_add(LIVES) } else { Instant::MAX };
+    let unused = if is_empty { limited.used.saturating_add(IDLE) } else { Instant::MAX };
     let timer = limited.control.poll_timeout().min(unused);
     if timer != limited.timer {
         timers.remove(&(limited.timer, key));
