@@ -473,7 +473,8 @@ impl<K: UplinkKind> Inside<K> {
             bytes
         };
         let Some(overlay) = &self.overlay else {
-            return kind.admits(class, to, || flow_hash(&with_tag(&first_bytes(), domain, class)));
+            // A tag is no part of the flow.
+            return kind.admits(class, to, || flow_hash(&first_bytes()));
         };
         // A frame whose server is unknown waits for the controller, which has its own limits.
         let tunnel = overlay.vtep.tunnel();
@@ -602,6 +603,7 @@ fn tag(frame: &[u8]) -> (Priority, u16) {
 }
 
 /// A frame with a tag of its class and domain; without a tag if both are 0 and it had none.
+#[inline]
 fn with_tag(frame: &[u8], domain: u16, priority: Priority) -> Vec<u8> {
     let control = (u16::from(priority) << 13 | domain & 0x0FFF).to_be_bytes();
     let is_tagged = frame.get(ADDRESSES_LEN..HEADER_LEN) == Some(&EtherType::VLAN.0.to_be_bytes());
