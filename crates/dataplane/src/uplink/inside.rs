@@ -603,7 +603,7 @@ fn tag(frame: &[u8]) -> (Priority, u16) {
 }
 
 /// A frame with a tag of its class and domain; without a tag if both are 0 and it had none.
-#[inline]
+#[inline(always)]
 fn with_tag(frame: &[u8], domain: u16, priority: Priority) -> Vec<u8> {
     let control = (u16::from(priority) << 13 | domain & 0x0FFF).to_be_bytes();
     let is_tagged = frame.get(ADDRESSES_LEN..HEADER_LEN) == Some(&EtherType::VLAN.0.to_be_bytes());
