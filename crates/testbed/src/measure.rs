@@ -30,6 +30,8 @@ pub struct FabricFigures {
     pub lost_at_devices: u64,
     /// Times servers and switches were stopped by PFC at its edges, both ways.
     pub stops: u64,
+    /// Those of them with which a slow server stopped the fabric.
+    pub server_stops: u64,
     /// Priorities that a server held for so long that the fabric gave them up.
     pub storms: u64,
     /// The longest that a server still sent after a pause, in microseconds.
@@ -59,6 +61,7 @@ impl FabricFigures {
             dropped: by_reason.filter(|(_, n)| *n > 0).collect(),
             lost_at_devices: report.devices.iter().flatten().filter(|c| device(c.0)).map(|c| c.1).sum(),
             stops: report.edges.iter().map(|e| e.stops + e.own_stops + e.server_stops + e.own_server_stops).sum(),
+            server_stops: report.edges.iter().map(|e| e.server_stops + e.own_server_stops).sum(),
             storms: report.edges.iter().map(|e| e.storms.0).sum(),
             longest_response_us: report.edges.iter().map(|e| us(e.response)).fold(0.0, f64::max),
             late_p50_us: us(report.lateness.percentile(50.0)),
@@ -151,6 +154,8 @@ pub struct FlowsCell {
     pub received_max_frames: Option<u64>,
     /// Times PFC stopped servers and switches at the fabric's edges after the warm-up.
     pub stops_measured: u64,
+    /// Those of them with which a slow server stopped the fabric.
+    pub server_stops_measured: u64,
     /// The rate limiters of the servers, if they have any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limiters: Option<LimiterFigures>,
@@ -269,11 +274,11 @@ pub fn measure_flows(
     progress: Progress<'_>,
 ) -> io::Result<FlowsCell> {
     let stop = progress.stop;
-    let mut stops_before = 0;
+    let mut before = FabricFigures::default();
     let (outcome, statuses, fabric, lost) = in_testbed(plan, origin, progress, |live| {
         let mut warm = || {
-            let now = live.fabric_now().and_then(|text| Ok(serde_json::from_str::<FabricFigures>(&text)?));
-            stops_before = now.map_err(|e| pa::PaError::Workload(format!("the fabric: {e}")))?.stops;
+            let now = live.fabric_now().and_then(|text| Ok(serde_json::from_str(&text)?));
+            before = now.map_err(|e| pa::PaError::Workload(format!("the fabric: {e}")))?;
             Ok(())
         };
         Ok((flows::run(plan, &pa::endpoints(plan), stop, &mut warm)?, BTreeMap::new()))
@@ -296,7 +301,8 @@ pub fn measure_flows(
             .map(|(_, most)| *most)
             .max(),
         limited_by_machine: fabric.is_late(),
-        stops_measured: fabric.stops - stops_before,
+        stops_measured: fabric.stops - before.stops,
+        server_stops_measured: fabric.server_stops - before.server_stops,
         limiters: LimiterFigures::of(&statuses),
         fabric,
         simulated: if simulate { Some(simulated(plan, stop)?.streams) } else { None },

@@ -52,8 +52,9 @@ slowdown = 100
 response = "200 ms"
 "#;
 
-/// How often the senders may be disturbed by other programs of the machine.
-const ATTEMPTS: usize = 4;
+/// How often other programs of the machine may disturb a run. A sender that gets no processor sends a burst after that, and
+/// a receiver that gets none pauses the fabric.
+const ATTEMPTS: usize = 6;
 
 fn possible() -> bool {
     let what = missing();
@@ -99,8 +100,8 @@ fn limited_senders_into_one_port_are_not_paused_and_lose_nothing() {
     let without = into_one_port("off");
     assert!(pauses(&without) > 100 && without["limiters"].is_null(), "{without}");
     for limiters in ["destination", "flow"] {
-        let mut quiet = false;
-        for attempt in 1..=ATTEMPTS {
+        let (mut quiet, mut undisturbed) = (false, 0);
+        for _ in 0..ATTEMPTS {
             let with = into_one_port(limiters);
             let made = [&with["limiters"]["made"], &with["limiters"]["notifications"]].map(|n| n.as_u64().unwrap());
             println!(
@@ -110,15 +111,16 @@ fn limited_senders_into_one_port_are_not_paused_and_lose_nothing() {
                 with["streams"]["total_mbps"]
             );
             assert!(made[0] >= 3 && made[1] >= made[0], "{with}");
-            // A sender that other programs keep from running sends a burst after that.
             assert!(pauses(&with) * 20 < pauses(&without), "{with}");
             quiet = pauses(&with) == 0;
-            if quiet || attempt == ATTEMPTS && with["limited_by_machine"] == true {
+            if quiet {
                 break;
             }
-            assert!(attempt < ATTEMPTS, "a pause in each of {ATTEMPTS} runs: {with}");
+            let is_disturbed = with["server_stops_measured"] != 0 || with["limited_by_machine"] == true;
+            undisturbed += usize::from(!is_disturbed);
         }
-        println!("{limiters}: without a pause: {quiet}");
+        println!("{limiters}: without a pause: {quiet}; {undisturbed} other runs that nothing disturbed");
+        assert!(quiet || undisturbed < 2, "{undisturbed} undisturbed runs with pauses, and none without");
     }
 }
 
