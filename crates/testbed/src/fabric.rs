@@ -8,10 +8,9 @@ use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
 use sluicenet_proto::frame::{HostId, PrioritySet};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_scenario::setting::Choice;
 use sluicenet_scenario::{FramingKind, Limiters, Result, Scenario, WhenFull};
 use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
-use sluicenet_wire::vlan;
+use sluicenet_wire::{qcn, vlan};
 
 /// The rate at which a server may send until it reacts to a pause: full frames at the rate of one core, and a half
 /// more. The server's adapter is memory, which has no rate of its own.
@@ -47,22 +46,18 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
         let message = "on a testbed servers do not choose paths";
         return Err(scenario.locations.error("topology.routing", message).hint("\"switch-ar\" and the others work"));
     }
-    if let Some(qcn) = scenario.qcn.as_ref().filter(|qcn| qcn.limiters != Limiters::Off) {
-        let message = format!("limiters = \"{}\": the servers of a testbed have no rate limiters", qcn.limiters.word());
-        let hint = "with \"off\" the switches send notifications, and the servers ignore them";
-        return Err(scenario.locations.error("qcn.limiters", message).expected("\"off\"").hint(hint));
-    }
     if !scenario.slowdowns.is_empty() {
         return Err(scenario
             .locations
             .error("slowdown", "on a testbed links have one rate")
             .hint("remove [[slowdown]]"));
     }
-    let longest_frame = scenario.framing.mtu.as_bytes() as u32 + (HEADER_LEN + FCS_LEN + vlan::TAG_LEN) as u32;
+    let tags = vlan::TAG_LEN as u32 + cn_tag(scenario);
+    let longest_frame = scenario.framing.mtu.as_bytes() as u32 + (HEADER_LEN + FCS_LEN) as u32 + tags;
     let edge = |host: HostId| {
         let (out, into) = network.link(host, 0);
         let buffer = scenario.adapter.buffer.as_bytes() as u32;
-        let down = with_tags(watermarks(scenario, buffer, into, out));
+        let down = with_tags(watermarks(scenario, buffer, into, out), tags);
         let overhead = scenario.framing.gap_bytes() as u32;
         let headroom = Headroom {
             rate: SERVER_BURST,
@@ -91,7 +86,7 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
     };
     let switch = |i: usize| {
         let mut ports = network.ports(i);
-        ports.iter_mut().for_each(|p| p.marks = with_tags(p.marks));
+        ports.iter_mut().for_each(|p| p.marks = with_tags(p.marks, tags));
         SwitchSpec { config: network.switch_config(i), route: network.route(i), ports }
     };
     Ok(FabricSpec {
@@ -105,13 +100,18 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
     })
 }
 
-/// Headroom counts three largest frames, and each may have a tag.
-fn with_tags(marks: Watermarks) -> Watermarks {
-    const TAGS: u32 = 3 * vlan::TAG_LEN as u32;
+/// Bytes of the CN-TAG in the frames of the servers, if their flows have rate limiters.
+pub(crate) fn cn_tag(scenario: &Scenario) -> u32 {
+    let by_flow = scenario.qcn.is_some_and(|qcn| qcn.limiters == Limiters::Flow);
+    if by_flow { qcn::TAG_LEN as u32 } else { 0 }
+}
+
+/// Headroom counts three largest frames, and each may have tags of so many bytes.
+fn with_tags(marks: Watermarks, tags: u32) -> Watermarks {
     let rooms = (marks.capacity - marks.xoff).div_ceil(marks.headroom);
     Watermarks {
-        capacity: marks.capacity.saturating_add(rooms.saturating_mul(TAGS)),
-        headroom: marks.headroom.saturating_add(TAGS),
+        capacity: marks.capacity.saturating_add(rooms.saturating_mul(3 * tags)),
+        headroom: marks.headroom.saturating_add(3 * tags),
         ..marks
     }
 }

@@ -4,9 +4,11 @@ use super::{Plan, Server, Tenant};
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::controller::entropy;
 use sluicenet_node::uplink::Link;
+use sluicenet_proto::cee::ets::EtsConfig;
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
-use sluicenet_scenario::{BUFFER_MAX, FlowControl, InitialWindow, Party, Tcp, TenantKind};
+use sluicenet_scenario::setting::Choice;
+use sluicenet_scenario::{BUFFER_MAX, FlowControl, InitialWindow, Limiters, Party, Qcn, Tcp, TenantKind};
 use sluicenet_wire::controller::UDP_PORT;
 use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
 use sluicenet_wire::vlan::TAG_LEN;
@@ -225,6 +227,12 @@ pub fn switch(plan: &Plan, server: &Server, dir: &TestbedDir) -> String {
         buffer = receive_buffer(plan, server, physical),
         address = server.address,
     );
+    if let Some(qcn) = s.qcn.as_ref().filter(|qcn| qcn.limiters != Limiters::Off) {
+        limiters(qcn, &mut text);
+    }
+    if let Some(ets) = &s.ets.config {
+        bandwidths(ets, &mut text);
+    }
     if s.zcredit.enabled {
         zcredit(plan, &mut text);
     }
@@ -251,6 +259,34 @@ pub fn switch(plan: &Plan, server: &Server, dir: &TestbedDir) -> String {
     }
     policy(plan, &mut text);
     text
+}
+
+/// `[qcn]` of a switch.
+fn limiters(qcn: &Qcn, text: &mut String) {
+    text.push_str("[qcn]\n");
+    for (key, value) in [
+        ("limiters", format!("\"{}\"", qcn.limiters.word())),
+        ("min_rate", format!("\"{} b/s\"", qcn.min_rate.as_bps())),
+        ("byte_reset", format!("\"{} B\"", qcn.byte_reset.as_bytes())),
+        ("time_reset", qcn.time_reset.map_or("\"off\"".into(), |time| format!("\"{} ps\"", time.0))),
+        ("threshold", qcn.threshold.to_string()),
+        ("ai_rate", format!("\"{} b/s\"", qcn.ai_rate.as_bps())),
+        ("hai_rate", format!("\"{} b/s\"", qcn.hai_rate.as_bps())),
+        ("gd", qcn.gd.to_string()),
+        ("min_decrease_factor", qcn.min_decrease_factor.to_string()),
+        ("extra_fast_recovery", qcn.extra_fast_recovery.to_string()),
+    ] {
+        let _ = writeln!(text, "{key} = {value}");
+    }
+}
+
+/// `[ets]` of a switch.
+fn bandwidths(ets: &EtsConfig, text: &mut String) {
+    let _ = writeln!(text, "[ets]\nstrict = {}", list(ets.strict()));
+    for group in ets.groups() {
+        let priorities = list(group.priorities);
+        let _ = writeln!(text, "[[ets.group]]\npriorities = {priorities}\nbandwidth = {}", group.bandwidth);
+    }
 }
 
 /// `[zcredit]` of a switch.

@@ -30,6 +30,8 @@ pub struct FabricFigures {
     pub lost_at_devices: u64,
     /// Times servers and switches were stopped by PFC at its edges, both ways.
     pub stops: u64,
+    /// Those of them with which a slow server stopped the fabric.
+    pub server_stops: u64,
     /// Priorities that a server held for so long that the fabric gave them up.
     pub storms: u64,
     /// The longest that a server still sent after a pause, in microseconds.
@@ -59,6 +61,7 @@ impl FabricFigures {
             dropped: by_reason.filter(|(_, n)| *n > 0).collect(),
             lost_at_devices: report.devices.iter().flatten().filter(|c| device(c.0)).map(|c| c.1).sum(),
             stops: report.edges.iter().map(|e| e.stops + e.own_stops + e.server_stops + e.own_server_stops).sum(),
+            server_stops: report.edges.iter().map(|e| e.server_stops + e.own_server_stops).sum(),
             storms: report.edges.iter().map(|e| e.storms.0).sum(),
             longest_response_us: report.edges.iter().map(|e| us(e.response)).fold(0.0, f64::max),
             late_p50_us: us(report.lateness.percentile(50.0)),
@@ -149,6 +152,13 @@ pub struct FlowsCell {
     pub lost: Lost,
     /// The most frames that a machine's receive queue held, if there are credits.
     pub received_max_frames: Option<u64>,
+    /// Times PFC stopped servers and switches at the fabric's edges after the warm-up.
+    pub stops_measured: u64,
+    /// Those of them with which a slow server stopped the fabric.
+    pub server_stops_measured: u64,
+    /// The rate limiters of the servers, if they have any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limiters: Option<LimiterFigures>,
     /// The fabric's figures.
     pub fabric: FabricFigures,
     /// Whether so many events were late ([`LATE_MOST`]) that the figures show the machine and not the network.
@@ -156,6 +166,29 @@ pub struct FlowsCell {
     /// The simulation's results, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Streams>,
+}
+
+/// The rate limiters of the servers in a whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LimiterFigures {
+    /// Congestion notifications that arrived.
+    pub notifications: u64,
+    /// Limiters made.
+    pub made: u64,
+    /// Frames of machines that imitated notifications.
+    pub forged: u64,
+}
+
+impl LimiterFigures {
+    fn of(statuses: &[Status]) -> Option<LimiterFigures> {
+        let counters = || statuses.iter().flat_map(|s| &s.ports).flat_map(|p| &p.counters);
+        let sum = |of: &str| counters().filter(|(name, _)| name.as_str() == of).map(|(_, n)| *n).sum();
+        counters().any(|(name, _)| name == "limiters_made").then(|| LimiterFigures {
+            notifications: sum("cnm_received"),
+            made: sum("limiters_made"),
+            forged: sum("cnm_forged"),
+        })
+    }
 }
 
 impl Cell {
@@ -177,11 +210,11 @@ fn in_testbed<T>(
     plan: &Plan,
     origin: &Origin,
     progress: Progress<'_>,
-    run: impl FnOnce(&Live) -> Result<(T, BTreeMap<String, u64>), pa::PaError>,
+    run: impl FnOnce(&mut Live) -> Result<(T, BTreeMap<String, u64>), pa::PaError>,
 ) -> io::Result<(T, Vec<Status>, FabricFigures, Lost)> {
     let mut live = Live::up(plan, origin, progress)?;
     let counters = live.made().and_then(|made| Ok(bridge::Counters::open(&made)?));
-    let outcome = run(&live);
+    let outcome = run(&mut live);
     // Read the counters before any program ends: frames in flight at the end are lost.
     let statuses = live.statuses();
     let of_bridges = counters.and_then(|mut c| Ok(c.read()?));
@@ -241,8 +274,15 @@ pub fn measure_flows(
     progress: Progress<'_>,
 ) -> io::Result<FlowsCell> {
     let stop = progress.stop;
-    let (outcome, statuses, fabric, lost) =
-        in_testbed(plan, origin, progress, |_| Ok((flows::run(plan, &pa::endpoints(plan), stop)?, BTreeMap::new())))?;
+    let mut before = FabricFigures::default();
+    let (outcome, statuses, fabric, lost) = in_testbed(plan, origin, progress, |live| {
+        let mut warm = || {
+            let now = live.fabric_now().and_then(|text| Ok(serde_json::from_str(&text)?));
+            before = now.map_err(|e| pa::PaError::Workload(format!("the fabric: {e}")))?;
+            Ok(())
+        };
+        Ok((flows::run(plan, &pa::endpoints(plan), stop, &mut warm)?, BTreeMap::new()))
+    })?;
     if outcome.measured.is_zero() {
         return Err(ErrorKind::Interrupted.into());
     }
@@ -261,6 +301,9 @@ pub fn measure_flows(
             .map(|(_, most)| *most)
             .max(),
         limited_by_machine: fabric.is_late(),
+        stops_measured: fabric.stops - before.stops,
+        server_stops_measured: fabric.server_stops - before.server_stops,
+        limiters: LimiterFigures::of(&statuses),
         fabric,
         simulated: if simulate { Some(simulated(plan, stop)?.streams) } else { None },
     })

@@ -6,7 +6,7 @@ use sluicenet_scenario::{DURATION_MAX, Link, Scenario, Shape, Workload};
 use std::sync::Arc;
 
 /// Divides every link's rate by `testbed.slowdown`, and multiplies delays of the network and times of workloads by it:
-/// the bytes in flight and the load stay the same. Buffers stay, and so do TCP's timers, which in a testbed are the
+/// the bytes in flight and the load stay the same. So do the rates and times of rate limiters. Buffers stay, and so do TCP's timers, which in a testbed are the
 /// kernel's. The result has a slowdown of 1.
 pub fn slowed(scenario: &Scenario) -> Scenario {
     let by = scenario.testbed.slowdown;
@@ -30,8 +30,14 @@ pub fn slowed(scenario: &Scenario) -> Scenario {
     s.vswitch.slow.iter_mut().for_each(|slow| slow.rate = Rate((slow.rate.as_bps() / by).max(1)));
     s.vswitch.vm_rate = Rate((s.vswitch.vm_rate.as_bps() / by).max(1));
     let times = [&mut s.switch.delay, &mut s.adapter.delay, &mut s.pfc.response, &mut s.general.warmup];
-    let path_timeout = s.qcn.as_mut().map(|qcn| &mut qcn.path_timeout);
-    let options = [s.general.duration.as_mut(), s.pfc.peer_response.as_mut(), path_timeout];
+    if let Some(qcn) = &mut s.qcn {
+        qcn.path_timeout = longer(qcn.path_timeout);
+        qcn.time_reset = qcn.time_reset.map(longer);
+        for rate in [&mut qcn.min_rate, &mut qcn.ai_rate, &mut qcn.hai_rate] {
+            *rate = Rate((rate.as_bps() / by).max(1));
+        }
+    }
+    let options = [s.general.duration.as_mut(), s.pfc.peer_response.as_mut()];
     for time in times.into_iter().chain(options.into_iter().flatten()) {
         *time = longer(*time);
     }

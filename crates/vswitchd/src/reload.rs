@@ -48,6 +48,8 @@ fn uplink_change(old: &UplinkConfig, new: &UplinkConfig) -> Result<OverlayChange
         ("uplink.rate", new.rate == old.rate),
         ("uplink.response", new.response == old.response),
         ("uplink.lossless", new.lossless == old.lossless),
+        ("[qcn]", new.limiting == old.limiting),
+        ("[ets]", new.ets == old.ets),
         ("uplink.buffer", new.buffer == old.buffer),
         ("uplink.segmentation", new.segmentation == old.segmentation),
         ("[overlay]", new.overlay.is_some() == old.overlay.is_some()),

@@ -1,15 +1,16 @@
 //! Opens the uplink of a switch as the file describes it.
 
-use super::config::{Credits, OverlayConfig, PORTS_MAX, TcpTunnel, UplinkConfig};
+use super::config::{Credits, LimitersOf, Limiting, OverlayConfig, PORTS_MAX, TcpTunnel, UplinkConfig};
 use sluicenet_dataplane::controller::{ControllerLink, first_request, unguessable};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::{PacketDevice, Pieces};
 use sluicenet_dataplane::port::Port;
-use sluicenet_dataplane::uplink::{TcpTunnelConfig, Uplink};
+use sluicenet_dataplane::uplink::{TcpTunnelConfig, Uplink, UplinkKind};
 use sluicenet_node::credits::CreditConfig;
-use sluicenet_node::uplink::Link;
+use sluicenet_node::uplink::{Limits, Link, Managed, Queues};
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_node::vtep::{Vtep, VtepConfig};
+use sluicenet_proto::cee::source_control::RateLimiters;
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::overlay::tunnel::TunnelConfig;
@@ -19,6 +20,7 @@ use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
 use sluicenet_wire::{vlan, zbridge};
 use std::io;
 use std::net::SocketAddrV4;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Buffers for frames of the device in each direction, for frames that arrive while the switch is busy.
@@ -51,11 +53,42 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
     };
     let link = link.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
     let link = if config.segmentation { link.with_bursts(RUN) } else { link };
+    match manage(config)? {
+        None => Ok(assemble(config, vale, device, link, Queues::default())?.into()),
+        Some(managed) => Ok(assemble(config, vale, device, link, managed)?.into()),
+    }
+}
+
+/// Rate limiters and transmission selection, if the file has either.
+fn manage(config: &UplinkConfig) -> io::Result<Option<Managed<Vec<u8>>>> {
+    let UplinkConfig { rate, limiting, ets, .. } = config;
+    if limiting.is_none() && ets.is_none() {
+        return Ok(None);
+    }
+    let limits = match limiting {
+        None => None,
+        Some(Limiting { limiters, limiter }) => {
+            let (limiter, by_flow, seed) = (*limiter, *limiters == LimitersOf::Flow, unguessable()?.next_u64());
+            Some(Limits::new(Arc::new(RateLimiters { limiter, by_flow, seed }), *rate))
+        }
+    };
+    Ok(Some(Managed::new(limits, ets.clone())))
+}
+
+/// An uplink with these queues.
+fn assemble<K: UplinkKind>(
+    config: &UplinkConfig,
+    vale: &ValeConfig,
+    device: PacketDevice,
+    link: Link,
+    kind: K,
+) -> io::Result<Uplink<PacketDevice, K>> {
+    let mtu = device.mtu().saturating_sub(kind.growth());
     let mut uplink = match &config.overlay {
-        None => Uplink::trunk(device, link),
+        None => Uplink::trunk_of(device, link, kind),
         Some(overlay) => {
-            let (vtep, controller) = vtep(overlay, mac, mtu)?;
-            let mut uplink = Uplink::overlay(device, link, vtep, controller);
+            let (vtep, controller) = vtep(overlay, link.address, mtu)?;
+            let mut uplink = Uplink::overlay_of(device, link, vtep, controller, kind);
             if let Some(credits) = &overlay.credits {
                 let shown = (vale.slots / PORTS_MAX as u32).clamp(1, 16);
                 let weights =
@@ -76,7 +109,7 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
         }
     };
     uplink.set_watchdog(vale.action, vale.detection_time, vale.restoration_time);
-    Ok(uplink.into())
+    Ok(uplink)
 }
 
 /// Channel numbers of this run are larger than those of any earlier run, unless that began in the same 64 ms.

@@ -3,7 +3,7 @@
 //! A congestion notification message (CNM) tells the sender of a frame about the queue that the frame entered. A congestion
 //! notification tag (CN-TAG) names the flow that a frame belongs to; a CNM about the frame returns the tag.
 
-use crate::ethernet::{self, EtherType, MacAddress};
+use crate::ethernet::{self, ADDRESSES_LEN, EtherType, HEADER_LEN, MacAddress};
 use crate::{Error, vlan};
 
 /// Bytes of a CNM behind its EtherType, without the encapsulated data.
@@ -94,7 +94,7 @@ impl<'a> Repr<'a> {
     }
 }
 
-/// A CNM in its frame, with a priority tag and without the check sequence.
+/// A CNM in its frame, with a priority tag and without the check sequence. A CN-TAG stands beside it ([`flow_of`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// The source of the sampled frame.
@@ -108,7 +108,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame with any tag or none.
+    /// Reads a frame with any tag or none, and with a CN-TAG or none.
     ///
     /// [`Error::Unsupported`] if the frame is no CNM.
     pub fn parse(bytes: &'a [u8]) -> Result<Frame<'a>, Error> {
@@ -117,6 +117,10 @@ impl<'a> Frame<'a> {
         if ethertype == EtherType::VLAN {
             let (tag, inner) = vlan::Repr::parse(rest)?;
             (priority, ethertype, rest) = (tag.priority, tag.ethertype, inner);
+        }
+        if ethertype == EtherType::CN_TAG {
+            let (tag, inner) = Tag::parse(rest)?;
+            (ethertype, rest) = (tag.ethertype, inner);
         }
         if ethertype != EtherType::CNM {
             return Err(Error::Unsupported);
@@ -169,6 +173,32 @@ impl Tag {
         bytes[0..2].copy_from_slice(&self.flow.to_be_bytes());
         bytes[2..4].copy_from_slice(&self.ethertype.0.to_be_bytes());
     }
+}
+
+/// The position of a frame's CN-TAG, or the position where it belongs: behind the addresses and an 802.1Q tag.
+pub fn tag_position(frame: &[u8]) -> usize {
+    let is_tagged = frame.get(ADDRESSES_LEN..HEADER_LEN) == Some(&EtherType::VLAN.0.to_be_bytes());
+    if is_tagged { ADDRESSES_LEN + vlan::TAG_LEN } else { ADDRESSES_LEN }
+}
+
+/// The bytes of a CN-TAG as they stand in a frame: its EtherType, then the flow.
+pub fn tag_bytes(flow: u16) -> [u8; TAG_LEN] {
+    let ([t0, t1], [f0, f1]) = (EtherType::CN_TAG.0.to_be_bytes(), flow.to_be_bytes());
+    [t0, t1, f0, f1]
+}
+
+/// The flow in a frame's CN-TAG, if it has one.
+pub fn flow_of(frame: &[u8]) -> Option<u16> {
+    let at = tag_position(frame);
+    let (tag, _) = frame.get(at..)?.split_first_chunk::<TAG_LEN>()?;
+    let flow = u16::from_be_bytes([tag[2], tag[3]]);
+    (*tag == tag_bytes(flow)).then_some(flow)
+}
+
+/// Whether a frame is a CNM, behind any of the tags that [`Frame::parse`] reads.
+pub fn is_notification(frame: &[u8]) -> bool {
+    let at = tag_position(frame) + if flow_of(frame).is_some() { TAG_LEN } else { 0 };
+    frame.get(at..at + 2) == Some(&EtherType::CNM.0.to_be_bytes())
 }
 
 #[cfg(test)]
@@ -271,6 +301,32 @@ mod tests {
         );
         assert_eq!(Repr::parse(&VECTOR[..FIELDS_LEN - 1]), Err(Error::Truncated));
         assert_eq!(Tag::parse(&VECTOR[..3]), Err(Error::Truncated));
+    }
+
+    #[test]
+    fn a_tag_stands_behind_the_addresses_and_an_802_1q_tag() {
+        let frame = Frame {
+            destination: MacAddress::local(1),
+            source: MacAddress::local(9),
+            priority: 7,
+            message: Repr { data: &[], ..of_vector() },
+        };
+        let mut bytes = [0; 60];
+        frame.emit(&mut bytes);
+        let untagged = [&bytes[..12], &bytes[16..]].concat();
+        for (bytes, at) in [(&bytes[..], 16), (&untagged, 12)] {
+            assert_eq!((tag_position(bytes), flow_of(bytes), is_notification(bytes)), (at, None, true));
+            let tagged = [&bytes[..at], &[0x22, 0xE9, 0x12, 0x34], &bytes[at..]].concat();
+            assert_eq!(tagged[at..at + 4], tag_bytes(0x1234));
+            assert_eq!((tag_position(&tagged), flow_of(&tagged), is_notification(&tagged)), (at, Some(0x1234), true));
+            assert_eq!(Frame::parse(&tagged), Frame::parse(bytes));
+            // Not whole: no tag, and no notification.
+            assert!((0..at + 6).all(|len| !is_notification(&tagged[..len])));
+            assert!((0..at + 4).all(|len| flow_of(&tagged[..len]).is_none()));
+        }
+        // Two CN-TAGs are none of the forms.
+        let twice = [&untagged[..12], &tag_bytes(1), &tag_bytes(2), &untagged[12..]].concat();
+        assert!(!is_notification(&twice) && Frame::parse(&twice).is_err());
     }
 
     #[test]

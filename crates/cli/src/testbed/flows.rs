@@ -7,7 +7,7 @@ use crate::{Global, files};
 use sluicenet_report::courses::{self, Run};
 use sluicenet_testbed::Application;
 use sluicenet_testbed::live::Progress;
-use sluicenet_testbed::measure::{FlowsCell, measure_flows};
+use sluicenet_testbed::measure::{FlowsCell, LimiterFigures, measure_flows};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
@@ -97,8 +97,19 @@ fn table(printed: &Printed<FlowsCell>, simulate: bool) -> String {
             cell.received_max_frames.map_or("-".into(), |frames| format!("{} frames", count(frames))),
         ]);
     }
+    let limited = printed.cells.iter().filter_map(|cell| {
+        let LimiterFigures { notifications, made, .. } = cell.limiters?;
+        Some(format!(
+            "  {}: {} congestion notifications, {} rate limiters, {} pauses after the warm-up\n",
+            cell.name(),
+            count(notifications),
+            count(made),
+            count(cell.stops_measured)
+        ))
+    });
+    let limited: String = limited.collect();
     format!(
-        "\n  {}: {} servers, {} tenants, links of {:.0} Mb/s; payload between real sockets, after the warm-up\n\n{}\n{}\n{}",
+        "\n  {}: {} servers, {} tenants, links of {:.0} Mb/s; payload between real sockets, after the warm-up\n\n{}\n{}\n{limited}{}",
         printed.scenario,
         printed.servers,
         printed.tenants,

@@ -17,6 +17,7 @@ mod testbed;
 mod testbed_fattree;
 mod testbed_flows;
 mod testbed_guests;
+mod testbed_notified;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

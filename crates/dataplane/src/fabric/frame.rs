@@ -9,7 +9,7 @@ use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::rng::{hash_words, mix64};
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::Ecn;
-use sluicenet_wire::{ipv4, pfc, vlan};
+use sluicenet_wire::{ipv4, pfc, qcn, vlan};
 use std::collections::BTreeMap;
 
 /// The header fields of a frame.
@@ -28,6 +28,8 @@ pub struct Descriptor {
     /// Where its IPv4 header begins, and the ECN field there; not capable without such a header.
     pub(super) ip_at: u8,
     pub(super) ecn: Ecn,
+    /// The flow in its CN-TAG. A notification about the frame has the same tag.
+    pub(super) cn_flow: Option<u16>,
     /// Whether a switch has marked it: its bytes have to follow.
     pub(super) is_marked: bool,
     /// The content of a congestion notification that a switch sent: its bytes have to be made.
@@ -51,6 +53,10 @@ impl Descriptor {
         if let Some(message) = self.notification {
             let [about, to] = self.stations;
             *bytes = notification_bytes(&message, self.priority, about, to);
+            if let Some(flow) = self.cn_flow {
+                let at = qcn::tag_position(bytes);
+                bytes.splice(at..at, qcn::tag_bytes(flow));
+            }
         }
         if core::mem::take(&mut self.is_marked) {
             ipv4::set_ecn(&mut bytes[usize::from(self.ip_at)..], Ecn::Ce);
@@ -99,6 +105,7 @@ impl Frame for Descriptor {
             stations: [MacAddress([0; 6]); 2],
             ip_at: 0,
             ecn: Ecn::NotEct,
+            cn_flow: None,
             is_marked: false,
             notification: None,
         }
@@ -113,8 +120,10 @@ impl Frame for Descriptor {
     }
     fn notification(&self, message: &Message, priority: Priority) -> Descriptor {
         let [source, destination] = self.stations;
+        let tag = if self.cn_flow.is_some() { qcn::TAG_LEN as u32 } else { 0 };
         Descriptor {
-            len: u32::from(MIN_ETHERNET_FRAME),
+            len: u32::from(MIN_ETHERNET_FRAME) + tag,
+            cn_flow: self.cn_flow,
             priority,
             source: self.destination,
             destination: self.source,
@@ -179,6 +188,15 @@ pub(super) fn classify(
         let (tag, inner) = vlan::Repr::parse(rest).map_err(|_| DropReason::Malformed)?;
         (priority, ethertype, rest) = (tag.priority, tag.ethertype, inner);
     }
+    let mut cn_flow = None;
+    if ethertype == EtherType::CN_TAG {
+        let (tag, inner) = qcn::Tag::parse(rest).map_err(|_| DropReason::Malformed)?;
+        (cn_flow, ethertype, rest) = (Some(tag.flow), tag.ethertype, inner);
+    }
+    if ethertype == EtherType::CNM {
+        // Only switches notify.
+        return Err(DropReason::Reserved);
+    }
     if stations.host_of(header.source) != Some(host) {
         return Err(DropReason::ForgedSource);
     }
@@ -200,6 +218,7 @@ pub(super) fn classify(
         stations: [header.source, header.destination],
         ip_at: (bytes.len() - rest.len()) as u8,
         ecn,
+        cn_flow,
         ..Descriptor::from_pause(Pause::default())
     }))
 }
@@ -239,7 +258,6 @@ pub(super) fn pause_bytes(pause: &Pause, source: MacAddress) -> [u8; pfc::LEN] {
 mod tests {
     use super::*;
     use sluicenet_proto::cee::qcn::Notification;
-    use sluicenet_wire::qcn;
 
     fn frame(source: MacAddress, destination: MacAddress, priority: Option<u8>, sport: u16) -> Vec<u8> {
         let mut bytes = vec![0; 80];
@@ -319,6 +337,26 @@ mod tests {
             let repr = qcn::Repr::of(message.cpid, (42, 12_800, -640), data.priority(), b);
             assert_eq!((bytes.len(), read.message), (60, repr));
         }
+        // A notification about a frame with a CN-TAG has its tag.
+        let mut bytes = frame(a, b, Some(5), 9);
+        bytes.splice(16..16, qcn::tag_bytes(0x1234));
+        let Ok(Incoming::Data(mut data)) = classify(&bytes, 0, 7, 1522, &stations) else { panic!("no data") };
+        let untagged = classify(&frame(a, b, Some(5), 9), 0, 7, 1522, &stations);
+        assert!(matches!(untagged, Ok(Incoming::Data(other)) if other.flow_hash() == data.flow_hash()));
+        ipv4::set_ecn(&mut bytes[22..], Ecn::Ect0);
+        data.ecn = Ecn::Ect0;
+        assert!(data.mark());
+        data.write_changes(&mut bytes);
+        assert_eq!(ipv4::Repr::parse(&bytes[22..]).unwrap().0.ecn, Ecn::Ce);
+        let notification = Notification { feedback: 42, offset: 12_800, delta: -640 };
+        let mut made = data.notification(&Message { cpid: 9 << 32, notification, priority: 5 }, 7);
+        made.write_changes(&mut bytes);
+        assert_eq!((qcn::flow_of(&bytes), bytes.len() as u32 + 4), (Some(0x1234), made.len()));
+        assert_eq!(qcn::Frame::parse(&bytes).unwrap().message.feedback, 42);
+        // HOSTILE 17: a server that notifies.
+        bytes[..6].copy_from_slice(&b.0);
+        bytes[6..12].copy_from_slice(&a.0);
+        assert_eq!(classify(&bytes, 0, 7, 1522, &stations), Err(DropReason::Reserved));
         let plain = frame(a, b, None, 9);
         let Ok(Incoming::Data(mut data)) = classify(&plain, 0, 7, 1522, &stations) else { panic!("no data") };
         assert!(!data.mark() && !data.is_changed(), "its transport does not support ECN");

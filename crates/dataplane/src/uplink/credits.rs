@@ -3,6 +3,7 @@
 //! the switch takes them. Neither count against the buffers of PFC: a station that takes no frames pauses no link.
 
 use super::inside::{Charge, Inside};
+use super::kind::UplinkKind;
 use super::zbridge::ZBridge;
 use sluicenet_node::credits::{Cleared, CreditConfig, Credits, Told, Vm};
 use sluicenet_node::uplink::Origin;
@@ -249,7 +250,7 @@ impl ZCredit {
     }
 }
 
-impl Inside {
+impl<K: UplinkKind> Inside<K> {
     /// A station is here from now on, or no longer. In both cases the tunnel must know it now, because it may send last
     /// messages.
     pub fn settle(&mut self, station: Station, here: bool) {
@@ -302,7 +303,7 @@ impl Inside {
         let bytes = &slot.bytes[slot.frame.clone()];
         let len = slot.charged_bytes();
         let Some(z) = &mut self.zcredit else {
-            self.link.show(priority, len, at);
+            self.link.show(priority, at);
             return;
         };
         let is_message = inner_type(bytes) == Some(zcredit::ETHERTYPE);
@@ -335,7 +336,7 @@ impl Inside {
             self.link.refuse(DropReason::Malformed, len);
             self.release(at);
         } else if !z.classes.contains(priority) {
-            self.link.show(priority, len, at);
+            self.link.show(priority, at);
         } else if let Some(vm) = vm {
             match z.credits.receive(now, vm, (domain, from), at) {
                 Ok(()) => {

@@ -1,21 +1,22 @@
 //! The path of frames through an uplink: the receive buffer and the tunnel.
 
 use super::credits::ZCredit;
+use super::kind::{Link, UplinkKind};
 use super::tcp_tunnels::TcpTunnels;
 use super::zbridge::ZBridge;
 use crate::controller::ControllerLink;
 use sluicenet_node::credits::Vm;
 use sluicenet_node::gate::Gate;
-use sluicenet_node::uplink::{self, Link, Origin};
+use sluicenet_node::uplink::{self, Limits, Origin};
 use sluicenet_node::vtep::{Event, Inward, Outward, Vtep};
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
-use sluicenet_proto::overlay::tunnel::Inner;
+use sluicenet_proto::overlay::tunnel::{Inner, flow_hash};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
 use sluicenet_wire::ethernet::{ADDRESSES_LEN, EtherType, HEADER_LEN, MacAddress, inner_type};
-use sluicenet_wire::{vlan, zcredit};
+use sluicenet_wire::{qcn, vlan, zcredit};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -31,6 +32,9 @@ const SPARE: usize = 4096;
 
 /// The end of a tag after the addresses of a frame.
 const BEHIND_TAG: usize = ADDRESSES_LEN + vlan::TAG_LEN;
+
+/// First bytes of a tenant's frame that name its flow: the headers up to the ports, with a tag and the longest options.
+const FLOW_BYTES: usize = HEADER_LEN + vlan::TAG_LEN + 64;
 
 /// How often the controller's socket is checked, apart from deadlines.
 const CONSULT_EVERY: Duration = Duration::from_us(20);
@@ -94,8 +98,8 @@ enum Shown {
 
 /// The receive buffer and the tunnel of an uplink.
 #[derive(Debug)]
-pub(super) struct Inside {
-    pub link: uplink::Uplink<u32, Vec<u8>>,
+pub(super) struct Inside<K> {
+    pub link: Link<K>,
     pub overlay: Option<Overlay>,
     /// Boxed because both are taken out while they run.
     pub zcredit: Option<Box<ZCredit>>,
@@ -128,14 +132,16 @@ pub(super) struct Counters {
     pub answers_full: u64,
     /// Frames of tenants that imitate messages between servers.
     pub forged: u64,
+    /// Frames of tenants that imitate congestion notifications.
+    pub notifications_forged: u64,
     /// Stations announced here that the controller has assigned to another server: they moved, or their address is in use.
     pub stations_lost: u64,
 }
 
-impl Inside {
-    pub fn new(link: Link, overlay: Option<Overlay>) -> Inside {
+impl<K: UplinkKind> Inside<K> {
+    pub fn new(link: uplink::Link, overlay: Option<Overlay>, kind: K) -> Inside<K> {
         Inside {
-            link: uplink::Uplink::new(link),
+            link: uplink::Uplink::with(link, kind),
             overlay,
             zcredit: None,
             zbridge: None,
@@ -151,6 +157,11 @@ impl Inside {
             now: Instant::ZERO,
             counters: Counters::default(),
         }
+    }
+
+    /// Bytes of the longest frame that a trunk takes from the switch.
+    pub fn trunk_frame(&self) -> u32 {
+        self.link.link().max_frame.saturating_sub(self.link.queues().growth())
     }
 
     /// Empty memory for a frame.
@@ -188,6 +199,32 @@ impl Inside {
             self.link.control(self.now, frame);
             return;
         }
+        if K::IS_MANAGED {
+            self.arrive_managed(frame);
+        } else {
+            self.arrive_data(frame);
+        }
+    }
+
+    /// A frame of a network with congestion notifications has arrived: notifications end here, and CN-TAGs too.
+    fn arrive_managed(&mut self, frame: &[u8]) {
+        // A notification on a trunk is for the station that sent the frame.
+        let own = self.overlay.as_ref().map(|_| self.link.link().address);
+        if K::notify(&mut self.link, self.now, frame, own) {
+            return;
+        }
+        if self.link.queues().limits().is_none() || qcn::flow_of(frame).is_none() {
+            return self.arrive_data(frame);
+        }
+        let at = qcn::tag_position(frame);
+        let mut bytes = self.memory();
+        bytes.extend_from_slice(&frame[..at]);
+        bytes.extend_from_slice(&frame[at + qcn::TAG_LEN..]);
+        self.arrive_data(&bytes);
+        self.reuse(bytes);
+    }
+
+    fn arrive_data(&mut self, frame: &[u8]) {
         let len = frame.len() as u32;
         let (priority, vid) = tag(frame);
         if frame.len() < HEADER_LEN {
@@ -208,7 +245,7 @@ impl Inside {
             };
             let slot = Slot { frame: 0..bytes.len(), bytes, domain: vid, priority, charged: Charge::Answer };
             if let Some(slot) = self.charge(slot, len) {
-                self.link.show(priority, len, slot);
+                self.link.show(priority, slot);
             }
             return;
         };
@@ -348,7 +385,7 @@ impl Inside {
         self.counters.answered += 1;
         let len = bytes.len();
         let slot = self.keep(Slot { bytes, frame: 0..len, domain, priority, charged: Charge::Answer });
-        self.link.show(priority, len as u32, slot);
+        self.link.show(priority, slot);
     }
 
     // To the switch.
@@ -424,12 +461,40 @@ impl Inside {
         }
     }
 
+    /// Whether the rate limiters have room for a frame of a tenant. `read` gives its first bytes.
+    pub fn limits_admit(&self, domain: u16, class: Priority, to: MacAddress, read: &dyn Fn(&mut [u8])) -> bool {
+        let kind = self.link.queues();
+        if kind.limits().is_none_or(Limits::is_empty) {
+            return true;
+        }
+        let first_bytes = || {
+            let mut bytes = [0; FLOW_BYTES];
+            read(&mut bytes);
+            bytes
+        };
+        let Some(overlay) = &self.overlay else {
+            // A tag is no part of the flow.
+            return kind.admits(class, to, || flow_hash(&first_bytes()));
+        };
+        // A frame whose server is unknown waits for the controller, which has its own limits.
+        let tunnel = overlay.vtep.tunnel();
+        let Some(server) = overlay.vtep.server_of(domain, to) else { return true };
+        let Some(next_hop) = tunnel.next_hop(server) else { return true };
+        kind.admits(class, next_hop, || tunnel.outer_flow(&first_bytes(), server).unwrap_or(0))
+    }
+
     /// Takes a frame from the switch.
     pub fn leave(&mut self, bytes: &[u8], domain: u16, priority: Priority) {
         let has_control = self.zcredit.is_some() || self.zbridge.is_some();
         if has_control && inner_type(bytes) == Some(zcredit::ETHERTYPE) {
             // Tenants may not send messages between servers.
             self.counters.forged += 1;
+            self.link.drop_out(DropReason::Reserved, bytes.len() as u32);
+            return;
+        }
+        if K::IS_MANAGED && self.link.queues().limits().is_some() && qcn::is_notification(bytes) {
+            // Only the network notifies.
+            self.counters.notifications_forged += 1;
             self.link.drop_out(DropReason::Reserved, bytes.len() as u32);
             return;
         }
@@ -538,6 +603,7 @@ fn tag(frame: &[u8]) -> (Priority, u16) {
 }
 
 /// A frame with a tag of its class and domain; without a tag if both are 0 and it had none.
+#[inline(always)]
 fn with_tag(frame: &[u8], domain: u16, priority: Priority) -> Vec<u8> {
     let control = (u16::from(priority) << 13 | domain & 0x0FFF).to_be_bytes();
     let is_tagged = frame.get(ADDRESSES_LEN..HEADER_LEN) == Some(&EtherType::VLAN.0.to_be_bytes());

@@ -9,6 +9,7 @@
 
 mod credits;
 mod inside;
+mod kind;
 mod report;
 mod tcp_tunnels;
 mod zbridge;
@@ -19,10 +20,11 @@ use crate::kernel::packet::PacketDevice;
 use crate::port::{self, BrokenPort, Candidate, Delivery, Descriptor, Offload, OverlayChange, Port};
 use credits::ZCredit;
 use inside::{Inside, LONGEST, Overlay};
+pub use kind::UplinkKind;
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::gate::{Gate, StationPolicy};
-use sluicenet_node::uplink::{self, Front, Link};
+use sluicenet_node::uplink::{self, Front, Link, Managed, Queues};
 use sluicenet_node::vale::Action;
 use sluicenet_node::vtep::Vtep;
 use sluicenet_proto::frame::{Priority, PrioritySet};
@@ -52,9 +54,9 @@ const TRY_AGAIN: Duration = Duration::from_us(500);
 
 /// The port.
 #[derive(Debug)]
-pub struct Uplink<D> {
+pub struct Uplink<D, K = Queues<Vec<u8>>> {
     device: D,
-    inside: Inside,
+    inside: Inside<K>,
     lent: u32,
     /// Whether the device was full at the last attempt.
     refused: bool,
@@ -65,13 +67,25 @@ pub struct Uplink<D> {
 impl<D: Device> Uplink<D> {
     /// A trunk.
     pub fn trunk(device: D, link: Link) -> Uplink<D> {
-        Uplink::new(device, link, None)
+        Uplink::trunk_of(device, link, Queues::default())
     }
 
     /// The uplink of an overlay, whose tunnels have the link's address.
-    pub fn overlay(device: D, link: Link, mut vtep: Vtep<u32>, controller: ControllerLink) -> Uplink<D> {
+    pub fn overlay(device: D, link: Link, vtep: Vtep<u32>, controller: ControllerLink) -> Uplink<D> {
+        Uplink::overlay_of(device, link, vtep, controller, Queues::default())
+    }
+}
+
+impl<D: Device, K: UplinkKind> Uplink<D, K> {
+    /// A trunk with these queues.
+    pub fn trunk_of(device: D, link: Link, kind: K) -> Uplink<D, K> {
+        Uplink::new(device, link, None, kind)
+    }
+
+    /// The uplink of an overlay with these queues. If frames get CN-TAGs, the tunnel must leave room for one.
+    pub fn overlay_of(device: D, link: Link, mut vtep: Vtep<u32>, controller: ControllerLink, kind: K) -> Uplink<D, K> {
         vtep.set_waiting_classes(link.lossless);
-        Uplink::new(device, link, Some(Overlay { vtep, controller, consulted: None }))
+        Uplink::new(device, link, Some(Overlay { vtep, controller, consulted: None }), kind)
     }
 
     /// Frames of tenants in the tunnel need credits in these classes; all servers of the overlay have to do the same. At most
@@ -111,12 +125,12 @@ impl<D: Device> Uplink<D> {
         self.inside.tcp_tunnels = Some(tcp_tunnels::set_up(&mut overlay.vtep, config, rng));
     }
 
-    fn new(device: D, link: Link, overlay: Option<Overlay>) -> Uplink<D> {
-        Uplink { device, inside: Inside::new(link, overlay), lent: 0, refused: false, looked_in_vain: None }
+    fn new(device: D, link: Link, overlay: Option<Overlay>, kind: K) -> Uplink<D, K> {
+        Uplink { device, inside: Inside::new(link, overlay, kind), lent: 0, refused: false, looked_in_vain: None }
     }
 
     /// The flow-controlled link.
-    pub fn link(&self) -> &uplink::Uplink<u32, Vec<u8>> {
+    pub fn link(&self) -> &uplink::Uplink<u32, Vec<u8>, K> {
         &self.inside.link
     }
 
@@ -156,7 +170,13 @@ impl From<Uplink<PacketDevice>> for Box<dyn Port> {
     }
 }
 
-impl<D: Device + Send> Port for Uplink<D> {
+impl From<Uplink<PacketDevice, Managed<Vec<u8>>>> for Box<dyn Port> {
+    fn from(uplink: Uplink<PacketDevice, Managed<Vec<u8>>>) -> Self {
+        Box::new(uplink)
+    }
+}
+
+impl<D: Device + Send, K: UplinkKind> Port for Uplink<D, K> {
     fn on_round(&mut self, now: Instant) -> Result<(), BrokenPort> {
         let Uplink { device, inside, looked_in_vain, .. } = self;
         inside.now = now;
@@ -235,15 +255,21 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn max_frame(&self) -> u32 {
-        if self.inside.overlay.is_some() { LONGEST } else { self.inside.link.link().max_frame }
+        if self.inside.overlay.is_some() { LONGEST } else { self.inside.trunk_frame() }
     }
 
     fn admits(&mut self, frame: Candidate, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
-        let Inside { overlay: Some(overlay), zcredit, zbridge, now, .. } = &mut self.inside else { return Ok(true) };
+        if !K::IS_MANAGED && self.inside.overlay.is_none() {
+            return Ok(true);
+        }
         let mut addresses = [0; 12];
         read(&mut addresses);
         let [to, from] = [0, 6].map(|at| MacAddress(std::array::from_fn(|i| addresses[at + i])));
         let class = frame.priority;
+        if K::IS_MANAGED && !self.inside.limits_admit(frame.domain, class, to, read) {
+            return Ok(false);
+        }
+        let Inside { overlay: Some(overlay), zcredit, zbridge, now, .. } = &mut self.inside else { return Ok(true) };
         let has_credits = |z: &ZCredit| !z.classes.contains(class) || z.has_room((frame.domain, from), to);
         let has_channel = |z: &mut ZBridge| z.has_room(*now, (frame.domain, from, to, class));
         Ok(overlay.vtep.admits(*now, frame.domain, to, class)
@@ -320,7 +346,7 @@ impl<D: Device + Send> Port for Uplink<D> {
     fn mtu(&self) -> Option<u32> {
         Some(match &self.inside.overlay {
             Some(overlay) => overlay.vtep.inner_mtu().into(),
-            None => self.inside.link.link().max_frame.saturating_sub((HEADER_LEN + vlan::TAG_LEN) as u32),
+            None => self.inside.trunk_frame().saturating_sub((HEADER_LEN + vlan::TAG_LEN) as u32),
         })
     }
 

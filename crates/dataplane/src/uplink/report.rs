@@ -2,18 +2,23 @@
 
 use super::credits::ZCredit;
 use super::inside::{Inside, Overlay};
+use super::kind::UplinkKind;
 use super::tcp_tunnels::TcpTunnels;
 use super::zbridge::ZBridge;
+use sluicenet_node::uplink::{LimitCounters, Limits};
 use sluicenet_proto::frame::PRIORITIES;
 use sluicenet_proto::loss::DropReason;
 
 type Show<'a> = &'a mut dyn FnMut(&'static str, u64);
 
-impl Inside {
+impl<K: UplinkKind> Inside<K> {
     pub fn report(&self, show: Show<'_>) {
         self.report_link(show);
         self.report_flow_control(show);
         self.report_drops(show);
+        if let Some(limits) = self.link.queues().limits() {
+            self.report_limits(limits, show);
+        }
         if let Some(overlay) = &self.overlay {
             self.report_overlay(overlay, show);
         }
@@ -66,6 +71,20 @@ impl Inside {
                 show(reason.name(), dropped);
             }
         }
+    }
+
+    fn report_limits(&self, limits: &Limits<Vec<u8>>, show: Show<'_>) {
+        let LimitCounters { received, malformed, ignored, refused, made } = *limits.counters();
+        let (limiters, waiting, lowest) = limits.state();
+        show("cnm_received", received);
+        show("cnm_malformed", malformed);
+        show("cnm_ignored", ignored);
+        show("cnm_refused", refused);
+        show("cnm_forged", self.counters.notifications_forged);
+        show("limiters_made", made);
+        show("limiters", limiters as u64);
+        show("limited_frames", waiting as u64);
+        show("limited_rate_bps", lowest.map_or(0, |rate| rate.as_bps()));
     }
 
     fn report_overlay(&self, overlay: &Overlay, show: Show<'_>) {

@@ -5,6 +5,7 @@
 //! close.
 
 use super::inside::{Charge, Inside, Slot, is_denied};
+use super::kind::{Link, UplinkKind};
 use sluicenet_node::tunnels::{Bytes, PORT, TunnelCounters, Tunnels};
 use sluicenet_node::uplink::Origin;
 use sluicenet_node::vtep::{Inward, Vtep};
@@ -171,7 +172,7 @@ impl TcpTunnels {
     }
 
     /// A stream has ended: its frames are dropped by name.
-    fn lose<R: Copy, T>(&mut self, link: &mut sluicenet_node::uplink::Uplink<R, T>, ended: Bytes) {
+    fn lose<K: UplinkKind>(&mut self, link: &mut Link<K>, ended: Bytes) {
         self.acknowledged += ended.acknowledged();
         self.given_up += ended.unacknowledged() as u64;
         for frame in ended.into_unacknowledged() {
@@ -185,7 +186,7 @@ impl TcpTunnels {
     }
 }
 
-impl Inside {
+impl<K: UplinkKind> Inside<K> {
     /// Takes a frame for the stream to a server, with its stream header.
     pub fn put_in_stream(&mut self, server: Ipv4Addr, bytes: Vec<u8>, origin: Origin) {
         let Some(z) = &mut self.tcp_tunnels else { return };
@@ -346,7 +347,7 @@ impl Inside {
 }
 
 /// Counts a frame that is lost with a stream, or before it.
-fn give_up<R: Copy, T>(link: &mut sluicenet_node::uplink::Uplink<R, T>, origin: Origin, len: u32) {
+fn give_up<K: UplinkKind>(link: &mut Link<K>, origin: Origin, len: u32) {
     if origin == Origin::Switch {
         link.drop_out(DropReason::TunnelEnded, len);
     }

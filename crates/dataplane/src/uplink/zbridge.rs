@@ -4,6 +4,7 @@
 
 use super::credits::{Station, Unsent};
 use super::inside::Inside;
+use super::kind::UplinkKind;
 use crate::crc;
 use sluicenet_node::channels::{Channels, Sending};
 use sluicenet_node::uplink::Origin;
@@ -130,7 +131,7 @@ impl ZBridge {
     }
 }
 
-impl Inside {
+impl<K: UplinkKind> Inside<K> {
     /// Numbers a frame for the tunnel; returns whether a channel takes it. `kept` is a shared copy of the frame if there is
     /// one.
     pub fn number(&mut self, bytes: &[u8], kept: Option<&Arc<Vec<u8>>>, domain: u16, priority: Priority) -> bool {

@@ -5,24 +5,33 @@
 //!   XOFF the neighbour is stopped, below XON released. A lossless class keeps headroom for frames that still arrive. Any
 //!   excess over the headroom is a violation and counted as one.
 //! - Frames from the switch wait in a queue for each class and leave at the speed of the link. The neighbour's pauses
-//!   stop the queue. Pause frames go ahead of data.
+//!   stop the queue. Pause frames go ahead of data. [`Managed`] queues also obey the network's congestion notifications,
+//!   and share the link among classes by bandwidth.
 //! - A class that is paused for too long while it has frames is in a storm. Its frames, old and new, are dropped and
 //!   counted until no pause came for a while, so that no other traffic waits for them.
 //! - received = shown to the switch + dropped + inside; taken = sent + dropped + inside.
 //!
-//! An uplink does not know the contents of frames: `R` stands for a received frame, `T` for a frame to be sent.
+//! An uplink does not know the contents of frames: `R` stands for a received frame, `T` for a frame to be sent, `O` for
+//! the queues of frames to be sent.
 
 mod config;
+mod limits;
+mod managed;
+mod queues;
 
 pub use config::{Link, NoHeadroom};
+pub use limits::{LIMITED_MOST, LimitCounters, Limited, Limits};
+pub use managed::Managed;
+pub use queues::{Outgoing, Queues, Waiting};
 
 use alloc::collections::VecDeque;
+use core::marker::PhantomData;
 use sluicenet_proto::cee::pfc::{Gate, Signal, quanta_time};
 use sluicenet_proto::cee::watchdog::{Change, Watchdog};
 use sluicenet_proto::frame::{PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
-use sluicenet_wire::ethernet::{self, EtherType, MIN_LEN};
+use sluicenet_wire::ethernet::{self, EtherType, MIN_LEN, MacAddress};
 use sluicenet_wire::pfc;
 
 /// Extra bytes of a frame on the wire: preamble, start delimiter, gap and check sequence (802.3, 4.4.2).
@@ -73,12 +82,6 @@ pub enum Front<'a, T> {
     Frame(&'a T),
 }
 
-#[derive(Clone, Debug)]
-struct Queue<F> {
-    frames: VecDeque<(F, u32, Origin)>,
-    bytes: u64,
-}
-
 /// The origin of a frame to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -88,15 +91,9 @@ pub enum Origin {
     Own,
 }
 
-impl<F> Default for Queue<F> {
-    fn default() -> Queue<F> {
-        Queue { frames: VecDeque::new(), bytes: 0 }
-    }
-}
-
 /// The uplink.
 #[derive(Clone, Debug)]
-pub struct Uplink<R, T> {
+pub struct Uplink<R, T, O = Queues<T>> {
     link: Link,
     quantum: Duration,
     pause_lasts: Duration,
@@ -108,18 +105,15 @@ pub struct Uplink<R, T> {
     /// Bytes outside the receive buffer, of frames that had left it and now wait for the switch.
     beside: [u32; PRIORITIES],
     most_charged: [u32; PRIORITIES],
-    arrived: [Queue<R>; PRIORITIES],
+    arrived: [VecDeque<R>; PRIORITIES],
     /// Classes with frames for the switch, and classes whose first frame has to wait in this round.
     shown: PrioritySet,
     waiting: PrioritySet,
     turn_in: Priority,
     next_in: Option<Priority>,
-    leaving: [Queue<T>; PRIORITIES],
+    leaving: O,
     /// Frames in `leaving` that were made here.
     own_leaving: usize,
-    /// Classes with frames to send.
-    ready: PrioritySet,
-    turn_out: Priority,
     next_out: Option<Priority>,
     /// A pause frame to be sent first.
     control: Option<(Pause, [u8; pfc::LEN])>,
@@ -141,11 +135,29 @@ pub struct Uplink<R, T> {
     asked_at: Instant,
     late_room: u64,
     counters: Counters,
+    frames: PhantomData<T>,
 }
 
-impl<R: Copy, T> Uplink<R, T> {
-    /// An idle uplink.
+impl<R: Copy, T> Uplink<R, T>
+where
+    Queues<T>: Outgoing<T>,
+{
+    /// An idle uplink whose classes take turns.
     pub fn new(link: Link) -> Uplink<R, T> {
+        Uplink::with(link, Queues::default())
+    }
+}
+
+impl<R, T> Uplink<R, T> {
+    /// Whether a frame is a MAC Control frame, which ends here: [`Uplink::control`].
+    pub fn is_control(frame: &[u8]) -> bool {
+        frame.get(12..14) == Some(&EtherType::MAC_CONTROL.0.to_be_bytes())
+    }
+}
+
+impl<R: Copy, T, O: Outgoing<T>> Uplink<R, T, O> {
+    /// An idle uplink with these queues.
+    pub fn with(link: Link, leaving: O) -> Uplink<R, T, O> {
         let quantum = quanta_time(1, link.rate);
         Uplink {
             quantum,
@@ -161,10 +173,8 @@ impl<R: Copy, T> Uplink<R, T> {
             waiting: PrioritySet::NONE,
             turn_in: 0,
             next_in: None,
-            leaving: Default::default(),
+            leaving,
             own_leaving: 0,
-            ready: PrioritySet::NONE,
-            turn_out: 0,
             next_out: None,
             control: None,
             free_at: Instant::ZERO,
@@ -177,6 +187,7 @@ impl<R: Copy, T> Uplink<R, T> {
             asked_at: Instant::ZERO,
             late_room: 0,
             counters: Counters::default(),
+            frames: PhantomData,
             link,
         }
     }
@@ -184,6 +195,11 @@ impl<R: Copy, T> Uplink<R, T> {
     /// The uplink's link settings.
     pub fn link(&self) -> &Link {
         &self.link
+    }
+
+    /// The queues of frames to be sent.
+    pub fn queues(&self) -> &O {
+        &self.leaving
     }
 
     /// The uplink's counters.
@@ -223,7 +239,7 @@ impl<R: Copy, T> Uplink<R, T> {
 
     /// Frames inside that came from the link and were not yet shown to the switch, and frames that wait to be sent.
     pub fn inside(&self) -> (usize, usize) {
-        (self.arrived.iter().map(|q| q.frames.len()).sum(), self.leaving.iter().map(|q| q.frames.len()).sum())
+        (self.arrived.iter().map(VecDeque::len).sum(), self.leaving.frames())
     }
 
     /// The switch's frames that wait to be sent.
@@ -252,11 +268,6 @@ impl<R: Copy, T> Uplink<R, T> {
         if self.late_room > 0 && self.link.lossless.iter().all(is_low) {
             self.late_room = 0;
         }
-    }
-
-    /// Whether a frame is a MAC Control frame, which ends here: [`Uplink::control`].
-    pub fn is_control(frame: &[u8]) -> bool {
-        frame.get(12..14) == Some(&EtherType::MAC_CONTROL.0.to_be_bytes())
     }
 
     /// Handles a MAC Control frame, without its check sequence.
@@ -356,10 +367,8 @@ impl<R: Copy, T> Uplink<R, T> {
     }
 
     /// Queues a charged frame for the switch, behind the frames of its class.
-    pub fn show(&mut self, p: Priority, len: u32, frame: R) {
-        let queue = &mut self.arrived[p as usize];
-        queue.frames.push_back((frame, len, Origin::Switch));
-        queue.bytes += u64::from(len);
+    pub fn show(&mut self, p: Priority, frame: R) {
+        self.arrived[p as usize].push_back(frame);
         self.shown.insert(p);
     }
 
@@ -385,17 +394,15 @@ impl<R: Copy, T> Uplink<R, T> {
             self.next_in = PrioritySet(self.shown.0 & !self.waiting.0).next_after(self.turn_in);
         }
         let p = self.next_in?;
-        self.arrived[p as usize].frames.front().map(|(frame, ..)| (p, *frame))
+        self.arrived[p as usize].front().map(|&frame| (p, frame))
     }
 
     /// Notes that the switch took the frame shown; the frame stays charged.
     pub fn accept(&mut self) {
         let Some(p) = self.next_in.take() else { return };
         let queue = &mut self.arrived[p as usize];
-        if let Some((_, len, _)) = queue.frames.pop_front() {
-            queue.bytes -= u64::from(len);
-        }
-        if queue.frames.is_empty() {
+        queue.pop_front();
+        if queue.is_empty() {
             self.shown.remove(p);
         }
         self.turn_in = p;
@@ -422,7 +429,7 @@ impl<R: Copy, T> Uplink<R, T> {
         let mut takes = self.watchdog.storms();
         for p in 0..PRIORITIES as Priority {
             let most = if self.link.lossless.contains(p) { self.link.transmit } else { self.link.buffer };
-            if self.leaving[p as usize].bytes < u64::from(most) {
+            if self.leaving.has_room(p, most.into()) {
                 takes.insert(p);
             }
         }
@@ -446,11 +453,10 @@ impl<R: Copy, T> Uplink<R, T> {
             return;
         }
         self.own_leaving += usize::from(origin == Origin::Own);
-        let queue = &mut self.leaving[p as usize];
-        queue.frames.push_back((frame, len, origin));
-        queue.bytes += u64::from(len);
-        self.ready.insert(p);
-        self.watchdog.on_waiting(now, p);
+        self.leaving.push(now, p, Waiting { frame, len, origin });
+        if !O::IS_MANAGED {
+            self.watchdog.on_waiting(now, p);
+        }
     }
 
     /// Counts a frame of the switch that was dropped instead of sent.
@@ -461,11 +467,13 @@ impl<R: Copy, T> Uplink<R, T> {
     // To the link.
 
     fn choose_again(&mut self) {
-        self.next_out = None;
+        if self.next_out.take().is_some() {
+            self.leaving.unchoose();
+        }
     }
 
-    fn may_send(&self) -> PrioritySet {
-        PrioritySet(self.ready.0 & !self.gate.paused().0)
+    fn may_send(&self, now: Instant) -> PrioritySet {
+        PrioritySet(self.leaving.ready(now).0 & !self.gate.paused().0)
     }
 
     /// The frame to be sent now. It stays the next until [`Uplink::sent`], or until a pause holds it.
@@ -476,7 +484,12 @@ impl<R: Copy, T> Uplink<R, T> {
         if now.saturating_add(self.link.ahead) < self.free_at {
             return None;
         }
-        let has_something = self.control.is_some() || !self.may_send().is_empty();
+        if O::IS_MANAGED {
+            // Frames that are held back do not wait for the neighbour.
+            let ready = self.leaving.ready(now);
+            ready.iter().for_each(|p| self.watchdog.on_waiting(now, p));
+        }
+        let has_something = self.control.is_some() || !self.may_send(now).is_empty();
         if has_something && self.is_idle {
             self.free_at = self.free_at.max(now);
         }
@@ -485,10 +498,9 @@ impl<R: Copy, T> Uplink<R, T> {
             return Some(Front::Pause(bytes));
         }
         if self.next_out.is_none() {
-            self.next_out = self.may_send().next_after(self.turn_out);
+            self.next_out = self.leaving.choose(now, self.may_send(now));
         }
-        let p = self.next_out?;
-        self.leaving[p as usize].frames.front().map(|(frame, ..)| Front::Frame(frame))
+        self.leaving.front(self.next_out?).map(Front::Frame)
     }
 
     fn make_control(&mut self, now: Instant) {
@@ -519,15 +531,9 @@ impl<R: Copy, T> Uplink<R, T> {
             (pfc::LEN as u32, None)
         } else {
             let p = self.next_out.take()?;
-            let queue = &mut self.leaving[p as usize];
-            let (frame, len, origin) = queue.frames.pop_front()?;
+            let Waiting { frame, len, origin } = self.leaving.pop(now, p)?;
             self.own_leaving -= usize::from(origin == Origin::Own);
-            queue.bytes -= u64::from(len);
-            let more = !queue.frames.is_empty();
-            if !more {
-                self.ready.remove(p);
-            }
-            self.turn_out = p;
+            let more = self.leaving.ready(now).contains(p);
             self.counters.sent[p as usize] += 1;
             self.watchdog.on_sent(now, p, more);
             (len, Some(frame))
@@ -542,12 +548,14 @@ impl<R: Copy, T> Uplink<R, T> {
     /// The time for the next [`Uplink::handle_timeout`], followed by [`Uplink::front`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let paused = self.gate.paused();
-        let to_send = self.control.is_some() || self.signal.is_pending() || !self.may_send().is_empty();
+        let owes_pause = self.control.is_some() || self.signal.is_pending();
+        let to_send = if owes_pause { Some(Instant::ZERO) } else { self.leaving.next_departure(paused) };
         let timers = [
             self.gate.poll_timeout(),
             self.signal.poll_timeout(),
             self.watchdog.poll_timeout(paused),
-            to_send.then_some(self.free_at),
+            to_send.map(|at| at.max(self.free_at)),
+            self.leaving.poll_timeout(),
         ];
         timers.into_iter().flatten().min()
     }
@@ -560,6 +568,7 @@ impl<R: Copy, T> Uplink<R, T> {
         self.counters.pauses_run_out += u64::from(!in_time);
         self.signal.handle_timeout(now);
         self.gate.handle_timeout(now);
+        self.leaving.handle_timeout(now);
         let paused = self.gate.paused();
         while let Some((p, change)) = self.watchdog.handle_timeout(now, paused) {
             if change == Change::Detected {
@@ -569,19 +578,29 @@ impl<R: Copy, T> Uplink<R, T> {
     }
 
     fn give_up(&mut self, p: Priority) {
-        let queue = core::mem::take(&mut self.leaving[p as usize]);
-        for (_, len, origin) in &queue.frames {
-            if *origin == Origin::Switch {
-                self.counters.dropped_out.count(DropReason::Watchdog, u64::from(len + FCS));
-            } else {
-                self.counters.own_dropped += 1;
-                self.own_leaving -= 1;
-            }
-        }
-        self.ready.remove(p);
         self.choose_again();
+        let Uplink { leaving, counters, own_leaving, .. } = self;
+        leaving.clear(p, &mut |waiting| {
+            if waiting.origin == Origin::Switch {
+                counters.dropped_out.count(DropReason::Watchdog, u64::from(waiting.len + FCS));
+            } else {
+                counters.own_dropped += 1;
+                *own_leaving -= 1;
+            }
+        });
     }
 }
 
+impl<R: Copy, T: Limited> Uplink<R, T, Managed<T>> {
+    /// Handles a congestion notification, in its frame without the check sequence. It must be for the station `own`, if one
+    /// is given.
+    pub fn notify(&mut self, now: Instant, bytes: &[u8], own: Option<MacAddress>) {
+        self.choose_again();
+        self.leaving.on_notification(now, bytes, own);
+    }
+}
+
+#[cfg(test)]
+mod managed_tests;
 #[cfg(test)]
 mod tests;

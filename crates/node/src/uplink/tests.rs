@@ -100,7 +100,7 @@ impl Pair {
                 Some((_, OnWire::Pause(bytes))) => self.ends[end].control(now, &bytes),
                 Some((_, OnWire::Frame(p, len, number))) => {
                     if self.ends[end].charge(self.now, p, len).is_ok() {
-                        self.ends[end].show(p, len, (number, len));
+                        self.ends[end].show(p, (number, len));
                     }
                 }
                 None => unreachable!(),

@@ -299,6 +299,12 @@ impl<C: Copy> Vtep<C> {
         false
     }
 
+    /// The server of a remote station, if it is known now; sends no question.
+    pub fn server_of(&self, domain: u16, destination: MacAddress) -> Option<Ipv4Addr> {
+        let vni = self.tunnel.network(domain)?;
+        self.cache.peek(Question { vni, by: By::Mac(destination) }).map(|mapping| mapping.location)
+    }
+
     /// Asks the controller about a silent station, at most once a second. Frames for a station that the controller no
     /// longer knows [are dropped](Outward::Drop) from then on. Returns whether the controller is asked now.
     pub fn doubt(&mut self, now: Instant, domain: u16, mac: MacAddress) -> bool {

@@ -1,4 +1,4 @@
-//! `[ets]`: enhanced transmission selection at switches and adapters.
+//! `[ets]`: enhanced transmission selection at switches and adapters, and at uplinks of real switches.
 
 use crate::error::Result;
 use crate::setting::{Kind, Section};
@@ -18,7 +18,7 @@ settings! {
 }
 
 settings! {
-    /// enhanced transmission selection (802.1Qaz) at every output of switches and adapters; round robin without groups
+    /// enhanced transmission selection (802.1Qaz) at every output to a link of the network; round robin without it
     pub model struct Ets in "ets" (s) {
         /// priorities that are served before the groups, the highest first; default none
         let strict: Option<Vec<u8>> [0..=7],
@@ -31,6 +31,14 @@ settings! {
 }
 
 impl Ets {
+    /// The settings of an output in the section `[ets]` of any file.
+    ///
+    /// # Errors
+    /// A key is unknown or has no valid value, or the groups do not fit together.
+    pub fn of(s: &Section<'_>) -> Result<Option<EtsConfig>> {
+        Ets::read(s).map(|ets| ets.config)
+    }
+
     /// Whether outputs serve their priorities round robin.
     pub(crate) fn is_off(&self) -> bool {
         self.config.is_none()

@@ -130,11 +130,16 @@ fn by_vnics(scenario: &Scenario, flow: Flow) -> Flow {
     Flow { from: second(flow.from), to: second(flow.to), rate, ..flow }
 }
 
-/// Runs the flows of a plan for the duration of its scenario.
+/// Runs the flows of a plan for the duration of its scenario. Calls `warm` at the end of the warm-up.
 ///
 /// # Errors
 /// A request that the system refused.
-pub fn run(plan: &Plan, endpoints: &Endpoints, stop: &AtomicBool) -> Result<Outcome, PaError> {
+pub fn run(
+    plan: &Plan,
+    endpoints: &Endpoints,
+    stop: &AtomicBool,
+    warm: &mut dyn FnMut() -> Result<(), PaError>,
+) -> Result<Outcome, PaError> {
     let scenario = &plan.scenario;
     let flows = flows(scenario).map_err(|e| PaError::Workload(e.to_string()))?;
     let Some(duration) = scenario.duration else {
@@ -188,6 +193,10 @@ pub fn run(plan: &Plan, endpoints: &Endpoints, stop: &AtomicBool) -> Result<Outc
             if mark.is_none() && start + warmup < end {
                 wait(start + warmup);
                 mark = Some((Instant::now(), received()));
+                if let Err(e) = warm() {
+                    over.store(true, Ordering::SeqCst);
+                    return Err(e);
+                }
             }
             wait(end);
             let (now, all) = (Instant::now(), received());
@@ -255,7 +264,7 @@ mod tests {
             let endpoints: Endpoints = (0..4).map(|host| ((host, 0), endpoint(host))).collect();
             // On a machine that does something else meanwhile, a flow may stand still for all of one run.
             let outcome = (0..20)
-                .map(|_| run(&plan, &endpoints, &AtomicBool::new(false)).unwrap())
+                .map(|_| run(&plan, &endpoints, &AtomicBool::new(false), &mut || Ok(())).unwrap())
                 .find(|outcome| outcome.streams.each.iter().all(|f| f.mbps > 0.0))
                 .expect("each flow gets through");
             let s = &outcome.streams;

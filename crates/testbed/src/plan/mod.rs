@@ -9,6 +9,7 @@ pub(super) use machines::no_priority;
 pub use machines::{LightPort, Server, Sockets, Tenant};
 use machines::{rates, server, sockets};
 
+use super::fabric::cn_tag;
 use super::{slowed, stack};
 use sluicenet_experiment::build;
 use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
@@ -161,7 +162,8 @@ impl Plan {
                 if slow.testbed.tenants == TenantKind::Guests { slowed.max(GUEST_QUIET) } else { slowed }
             }),
             tenant_mtu: slow.host_mtu().as_bytes() as u32,
-            mtu: slow.framing.mtu.as_bytes() as u32,
+            // A CN-TAG takes no room from packets.
+            mtu: slow.framing.mtu.as_bytes() as u32 + cn_tag(scenario),
             warnings: stack::not_taken(scenario),
             scenario: slow,
         })

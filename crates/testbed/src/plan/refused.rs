@@ -7,7 +7,7 @@ use sluicenet_experiment::workload::two_tier::Vm;
 use sluicenet_proto::time::Duration;
 use sluicenet_scenario::formats::HpccLink;
 use sluicenet_scenario::{
-    FlowControl, FramingKind, LINK_RATE_MIN, Link, Result, Scenario, Shape, SlowVm, TenantKind, VirtualSwitch,
+    FlowControl, FramingKind, LINK_RATE_MIN, Limiters, Link, Result, Scenario, Shape, SlowVm, TenantKind, VirtualSwitch,
 };
 use sluicenet_vswitchd::config::TcpTunnel;
 use std::collections::BTreeMap;
@@ -62,6 +62,13 @@ pub(super) fn whole(scenario: &Scenario) -> Result<()> {
             let e = scenario.locations.error(&key, "what has to wait would be dropped in lossy virtual switches");
             return Err(e.expected(format!("scenario.flow_control = \"ZZ\" or \"ZL\", or no [{name}]")));
         }
+    }
+    let is_limited = scenario.qcn.is_some_and(|qcn| qcn.limiters != Limiters::Off);
+    if is_limited && scenario.testbed.switch == VirtualSwitch::Bridge {
+        let e = scenario.locations.error("qcn.limiters", "a Linux bridge has no rate limiters");
+        return Err(
+            e.expected("testbed.switch = \"zvale\", or \"off\": the switches send notifications, without effect")
+        );
     }
     if scenario.overlay.tcp && scenario.testbed.switch == VirtualSwitch::Bridge {
         let e = scenario.locations.error("overlay.transport", "a Linux bridge has no tunnels");

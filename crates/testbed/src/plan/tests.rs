@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::files;
+use sluicenet_proto::cee::qcn::ReactionPointConfig;
 use sluicenet_proto::units::Rate;
+use sluicenet_vswitchd::config::{Config, LimitersOf, Limiting};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
@@ -143,6 +145,45 @@ fn what_a_testbed_cannot_have_is_refused_with_its_line() {
         assert_eq!((d.file.as_str(), d.line as usize), ("t.toml", at), "{d:#?}");
         assert_eq!(d.expected, expected, "{d:#?}");
     }
+}
+
+/// The settings of a scenario reach the switches of its servers, in slow motion like the links.
+#[test]
+fn servers_have_the_limiters_and_the_bandwidths_of_the_scenario() {
+    let qcn = "[qcn]\nenabled = true\nlimiters = \"flow\"\nmin_rate = \"2 Mb/s\"\nai_rate = \"5 Mb/s\"\ngd = 8\n";
+    let ets = "[ets]\nstrict = [7]\n[[ets.group]]\npriorities = [0, 1, 2]\nbandwidth = 60\n\
+               [[ets.group]]\npriorities = [3, 4, 5, 6]\nbandwidth = 40\n";
+    let plan_of = |more: &str| plan(&format!("{TREE}{PA}{more}[testbed]\nslowdown = 100\n")).unwrap();
+    let dir = files::TestbedDir::of_the_machine();
+    let uplink = |p: &Plan| {
+        let text = files::switch(p, &p.servers[0], &dir);
+        // The key is written with the file.
+        let (above, overlay) = text.split_once("[overlay]").unwrap();
+        let own = overlay.find("[qcn]").or(overlay.find("[ets]")).map_or("", |at| &overlay[at..]);
+        let own = own.split_once("[[server]]").map_or(own, |(own, _)| own);
+        Config::parse("s0.toml".as_ref(), &format!("{above}{own}")).unwrap().uplink.unwrap()
+    };
+    let p = plan_of(&format!("{qcn}{ets}"));
+    let found = uplink(&p);
+    let limiter = ReactionPointConfig {
+        min_rate: Rate(20_000),
+        ai_rate: Rate(50_000),
+        hai_rate: Rate(500_000),
+        time_reset: Some(Duration::from_ms(1_500)),
+        gd: 8,
+        ..ReactionPointConfig::crisan2014(Rate::mbps(100))
+    };
+    assert_eq!(found.limiting, Some(Limiting { limiters: LimitersOf::Flow, limiter }));
+    assert_eq!(found.ets, p.scenario.ets.config);
+    // A CN-TAG takes no room from the tenants' packets.
+    let bare = plan_of("");
+    assert_eq!((p.mtu, p.tenant_mtu), (bare.mtu + 4, bare.tenant_mtu));
+    assert_eq!((uplink(&bare).limiting, uplink(&bare).ets), (None, None));
+    let off = plan_of(&qcn.replace("flow", "off"));
+    assert_eq!((uplink(&off).limiting, off.mtu), (None, bare.mtu));
+    let bridge = format!("{}{PA}{qcn}[testbed]\nswitch = \"bridge\"\n", TREE.replace("ZZ", "LL"));
+    let refused = plan(&bridge).map(|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("a Linux bridge has no rate limiters"), "{refused}");
 }
 
 #[test]

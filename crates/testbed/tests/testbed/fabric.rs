@@ -146,6 +146,22 @@ fn a_slow_server_pauses_its_switch_in_both_worlds() {
     assert!(frames > 300 && pauses > 0, "{frames} frames, {pauses} pauses");
 }
 
+/// The congestion points of the fabric are the simulator's: the notifications leave at the same times.
+#[test]
+fn the_same_arrivals_give_the_same_notifications() {
+    let text = |qcn: &str| {
+        format!(
+            "[scenario]\nparameters = \"crisan2014-ch3\"\nflow_control = \"ZZ\"\nduration = \"6 ms\"\n\
+             [topology]\nkind = \"xgft\"\nm = [4, 2]\nw = [1, 2]\n[record]\npauses = true\n{qcn}\
+             [[workload]]\nkind = \"incast\"\nsenders = 6\nreceiver = 7\nbytes = \"400 KB\"\nrounds = 3\n\
+             transport = \"udp\"\npriority = 3\n"
+        )
+    };
+    let (_, without) = same_in_both_worlds(&text(""));
+    let (frames, with) = same_in_both_worlds(&text("[qcn]\nenabled = true\n"));
+    assert!(frames > 1_000 && with < without, "{frames} frames; {without} pauses, {with} with limiters");
+}
+
 #[test]
 fn what_no_fabric_can_be_is_refused_with_its_place() {
     let refused = |more: &str| {

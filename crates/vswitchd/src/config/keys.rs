@@ -3,6 +3,7 @@
 use super::checks::{Address, Device, Listener, Mac, Name, Namespace, Socket, SocketPath, Word};
 use super::policy::POLICY;
 use super::port::PortKeys;
+use super::qcn::Limiting;
 use super::tcp_tunnel::TcpTunnel;
 use super::{LogFormat, PORTS_MAX};
 use sluicenet_node::vale::{Action, ValeConfig};
@@ -10,7 +11,7 @@ use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::setting::{Kind, Settings, Spec};
 use sluicenet_scenario::units::{BUFFER, LINK_RATE, POSITIVE_TIME};
-use sluicenet_scenario::{Bytes, ZBRIDGE_BUFFER_MAX, ZBRIDGE_TIMEOUT, choices, settings, tables};
+use sluicenet_scenario::{Bytes, Ets, ZBRIDGE_BUFFER_MAX, ZBRIDGE_TIMEOUT, choices, settings, tables};
 use sluicenet_wire::controller::UDP_PORT;
 
 /// Numbers of tenants.
@@ -25,6 +26,8 @@ pub(crate) static ROOT: Spec = tables! {
     watchdog: Kind::Table(WatchdogKeys::SPEC),
     port: Kind::Tables(&[PortKeys::SPEC]),
     uplink: Kind::Table(UplinkKeys::SPEC),
+    qcn: Kind::Table(Limiting::SPEC),
+    ets: Kind::Table(Ets::SPEC),
     overlay: Kind::Table(OverlayKeys::SPEC),
     network: Kind::Tables(&[NetworkKeys::SPEC]),
     server: Kind::Tables(&[ServerKeys::SPEC]),

@@ -4,11 +4,13 @@ pub(super) mod checks;
 mod keys;
 mod policy;
 mod port;
+mod qcn;
 mod tcp_tunnel;
 
 pub(crate) use keys::ROOT;
 pub(super) use policy::objection;
 pub use port::{PortConfig, PortKind, port_from_words};
+pub use qcn::{LimitersOf, Limiting};
 pub use tcp_tunnel::TcpTunnel;
 
 use checks::Name;
@@ -18,13 +20,14 @@ use keys::{
 use port::port_of;
 use sluicenet_node::gate::StationPolicy;
 use sluicenet_node::vale::ValeConfig;
+use sluicenet_proto::cee::ets::EtsConfig;
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration as Time;
 use sluicenet_proto::transport::zbridge::ChannelConfig;
 use sluicenet_proto::units::Rate as LinkRate;
 use sluicenet_scenario::setting::Section;
 use sluicenet_scenario::tree::Document;
-use sluicenet_scenario::{Error, Result, check_channel, check_credits, choices};
+use sluicenet_scenario::{Error, Ets, Result, check_channel, check_credits, choices};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -87,6 +90,10 @@ pub struct UplinkConfig {
     pub buffer: Option<u32>,
     /// Whether runs of tunnel frames go to the device in one piece.
     pub segmentation: bool,
+    /// Rate limiters that the network's congestion notifications control.
+    pub limiting: Option<Limiting>,
+    /// Shares of the link's bandwidth; the priorities take turns without them.
+    pub ets: Option<EtsConfig>,
     /// The overlay; without it the uplink is only a trunk.
     pub overlay: Option<OverlayConfig>,
 }
@@ -261,7 +268,7 @@ fn priorities(list: &[u8]) -> PrioritySet {
 
 fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<UplinkConfig>> {
     if !root.has("uplink") {
-        for name in ["overlay", "network", "server", "zcredit", "zbridge", "tcp_tunnel"] {
+        for name in ["qcn", "ets", "overlay", "network", "server", "zcredit", "zbridge", "tcp_tunnel"] {
             if root.has(name) {
                 return Err(root.error(name, format!("[{name}] without [uplink]")));
             }
@@ -279,6 +286,8 @@ fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<U
         lossless,
         buffer: keys.buffer.map(|bytes| bytes.as_bytes() as u32),
         segmentation: keys.segmentation,
+        limiting: qcn::read(root, keys.rate)?,
+        ets: Ets::of(&root.section("ets")?)?,
         overlay: match root.has("overlay") {
             true => Some(overlay(root, vale, lossless, path)?),
             false => {

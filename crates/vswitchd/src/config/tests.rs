@@ -2,6 +2,7 @@ use super::*;
 use sluicenet_dataplane::engine::Access;
 use sluicenet_dataplane::vhost::Socket;
 use sluicenet_node::vale::Action;
+use sluicenet_proto::cee::qcn::ReactionPointConfig;
 use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::setting::{Key, Kind, Spec};
@@ -192,6 +193,23 @@ fn what_is_wrong_is_refused_with_its_line() {
             5,
             "[zcredit] without [overlay]",
         ),
+        ("[qcn]\nlimiters = \"flow\"", 1, "[qcn] without [uplink]"),
+        ("[ets]\nstrict = [7]", 1, "[ets] without [uplink]"),
+        (&format!("{UPLINK}[qcn]\nlimiters = \"off\""), 10, "unknown limiters `off`"),
+        (&format!("{UPLINK}[qcn]\nmin_rate = \"2 Gb/s\""), 10, "2 Gb/s is above the rate of the uplink"),
+        (&format!("{UPLINK}[qcn]\nmin_rate = \"0 b/s\""), 10, "out of range"),
+        (&format!("{UPLINK}[qcn]\nenabled = true"), 10, "unknown key `enabled`"),
+        (&format!("{UPLINK}[qcn]\ngd = 0"), 10, "out of range"),
+        (
+            &format!("{UPLINK}[ets]\n[[ets.group]]\npriorities = [0, 1, 2, 3, 4, 5, 6, 7]\nbandwidth = 99"),
+            10,
+            "the bandwidths of the groups are 99 % in all",
+        ),
+        (
+            &format!("{UPLINK}[ets]\nstrict = [7]\n[[ets.group]]\npriorities = [0, 1]\nbandwidth = 100"),
+            11,
+            "priority 2 is in no group, and not strict",
+        ),
         ("port = 3", 1, "a list of tables"),
         ("[switch\n", 1, "this is not TOML"),
     ] {
@@ -202,6 +220,26 @@ fn what_is_wrong_is_refused_with_its_line() {
         assert!(error.to_string().contains(words), "{text}: {error}");
     }
     assert!(port_from_words("x", &["kind=shm".into(), "bufers=4".into()]).is_err());
+}
+
+#[test]
+fn an_uplink_has_limiters_and_shares_of_bandwidth_if_the_file_says_so() {
+    let uplink = "[uplink]\ndevice = \"up0\"\nmac = \"02:00:00:00:01:01\"\nrate = \"1 Gb/s\"\n";
+    let of = |more: &str| parse(&format!("{uplink}{more}")).unwrap().uplink.unwrap();
+    assert_eq!((of("").limiting, of("").ets), (None, None));
+    // An empty section has the defaults: Table 2.1 of Crisan 2014.
+    let usual = ReactionPointConfig::crisan2014(Rate::gbps(1));
+    let limiting = |limiters, limiter| Some(Limiting { limiters, limiter });
+    assert_eq!(of("[qcn]\n").limiting, limiting(LimitersOf::Destination, usual));
+    let limiter = ReactionPointConfig { time_reset: None, min_rate: Rate::mbps(1), gd: 8, ..usual };
+    let text = "[qcn]\nlimiters = \"flow\"\ntime_reset = \"off\"\nmin_rate = \"1 Mb/s\"\ngd = 8\n";
+    assert_eq!(of(text).limiting, limiting(LimitersOf::Flow, limiter));
+    let ets = of("[ets]\nstrict = [7]\n[[ets.group]]\npriorities = [0, 1, 2]\nbandwidth = 60\n\
+                  [[ets.group]]\npriorities = [3, 4, 5, 6]\nbandwidth = 40\n")
+    .ets
+    .unwrap();
+    let shares: Vec<_> = ets.groups().iter().map(|group| (group.priorities.0, group.bandwidth)).collect();
+    assert_eq!((ets.strict().0, shares), (0b1000_0000, vec![(0b111, 60), (0b111_1000, 40)]));
 }
 
 /// Two machines of two groups, of which one has two vNICs, and a gateway.
@@ -323,6 +361,7 @@ fn a_described_default_is_the_one_that_is_used() {
         ("switch", "[switch]\n".to_string()),
         ("watchdog", "[watchdog]\n".into()),
         ("uplink", overlay.0.into()),
+        ("qcn", format!("{}[qcn]\n", overlay.0)),
         ("overlay", with_key.clone()),
         ("zcredit", format!("{with_key}[zcredit]\n")),
         ("zbridge", format!("{with_key}[zbridge]\n")),

@@ -2,6 +2,7 @@
 mod cable;
 mod credits;
 mod learned;
+mod notified;
 mod overlay;
 mod policy;
 mod tcp_tunnels;
@@ -13,9 +14,9 @@ use sluicenet_dataplane::controller::{ControllerLink, Daemon, first_request, ung
 use sluicenet_dataplane::engine::{Access, Engine};
 use sluicenet_dataplane::fabric::{Device, Local};
 use sluicenet_dataplane::shm::Client;
-use sluicenet_dataplane::uplink::{TcpTunnelConfig, Uplink};
+use sluicenet_dataplane::uplink::{TcpTunnelConfig, Uplink, UplinkKind};
 use sluicenet_node::credits::CreditConfig;
-use sluicenet_node::uplink::Link;
+use sluicenet_node::uplink::{Link, Queues};
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_node::vtep::{Vtep, VtepConfig};
 use sluicenet_proto::frame::PrioritySet;
@@ -203,6 +204,18 @@ fn overlay_with(
     access: impl Fn(usize) -> Access,
     stack: Stack,
 ) -> Server {
+    overlay_of(n, device, address, access, stack, Queues::default())
+}
+
+/// One with these queues for its link.
+fn overlay_of<K: UplinkKind + 'static>(
+    n: usize,
+    device: impl Device + Send + 'static,
+    address: &impl Fn(u8) -> Ipv4Addr,
+    access: impl Fn(usize) -> Access,
+    stack: Stack,
+    kind: K,
+) -> Server {
     let lossless = stack.lossless.unwrap_or(PrioritySet::ALL);
     let mut server = Server::with(n, access, lossless);
     let here = address(n as u8);
@@ -217,7 +230,7 @@ fn overlay_with(
     vtep.bind(DOMAIN, VNI).unwrap();
     vtep.admit(address(3 - n as u8), mac(103 - n));
     let to = ControllerLink::open(SocketAddrV4::new(here, UDP_PORT), SocketAddrV4::new(address(3), UDP_PORT)).unwrap();
-    let mut port = Uplink::overlay(device, link(n), vtep, to);
+    let mut port = Uplink::overlay_of(device, link(n), vtep, to, kind);
     if let Some(credits) = stack.credits {
         port.set_credits(credits, PrioritySet(0b1000), 16, stack.weights.iter().copied().collect());
     }

@@ -193,9 +193,24 @@ impl Tunnel {
         out.extend_from_slice(inner.packet);
         out.extend_from_slice(rest);
         let datagram = &mut out[OUTER - udp::HEADER_LEN - vxlan::HEADER_LEN..];
-        let source_port = FIRST_SOURCE_PORT | (inner.flow_hash() as u16 & !FIRST_SOURCE_PORT);
-        udp::Repr { source_port, destination_port: vxlan::UDP_PORT }.emit(datagram, None);
+        let ports = udp::Repr { source_port: source_port(&inner), destination_port: vxlan::UDP_PORT };
+        ports.emit(datagram, None);
         Ok(())
+    }
+
+    /// The MAC address of the next hop towards a server.
+    pub fn next_hop(&self, server: Ipv4Addr) -> Option<MacAddress> {
+        self.servers.get(&server).copied()
+    }
+
+    /// The [flow](flow_hash) of the outer frame around a tenant's frame, of which the first bytes suffice.
+    pub fn outer_flow(&self, frame: &[u8], to: Ipv4Addr) -> Option<u64> {
+        let inner = Untagged::of(frame).ok()?;
+        let mut out = [0; OUTER];
+        let datagram = self.outer(to, Protocol::UDP, 0, Ecn::NotEct, udp::HEADER_LEN, &mut out).ok()?;
+        datagram[..2].copy_from_slice(&source_port(&inner).to_be_bytes());
+        datagram[2..4].copy_from_slice(&vxlan::UDP_PORT.to_be_bytes());
+        Some(flow_hash(&out))
     }
 
     /// Writes Ethernet, 802.1Q and IPv4 headers for a datagram of `len` bytes to another server; returns the bytes behind
@@ -301,6 +316,17 @@ impl Tunnel {
         }
         Ok(domain)
     }
+}
+
+/// A hash that all frames of a flow share: of the addresses, and for IP also of protocol and ports. 0 for a frame that a
+/// tenant must not send.
+pub fn flow_hash(frame: &[u8]) -> u64 {
+    Untagged::of(frame).map_or(0, |frame| frame.flow_hash())
+}
+
+/// The outer source port stands for the flow inside (RFC 7348, 5).
+fn source_port(inner: &Untagged<'_>) -> u16 {
+    FIRST_SOURCE_PORT | (inner.flow_hash() as u16 & !FIRST_SOURCE_PORT)
 }
 
 /// A datagram for this server.
