@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The pictures of docs/results about congestion management, from the results of the commands there.
 
-usage: plot_congestion.py (2-12|2-13|2-21) DIR > PLOT.svg
+usage: plot_congestion.py (2-4|2-12|2-13|2-21) DIR > PLOT.svg
 
-DIR is the result of the sweep of that figure, with seed 1.
+DIR is the result of the run or the sweep of that figure, with seed 1.
 """
 
 import sys
@@ -25,6 +25,20 @@ def cell(root: Path, **wanted: str) -> sn.Result:
         if all(axes.get(key) == value for key, value in wanted.items()) and result.manifest["seed"] == 1:
             return result
     sys.exit(f"{root} has no run with {wanted} and seed 1")
+
+
+def figure_2_4(root: Path) -> None:
+    """The payload of three priorities."""
+    each = cell(root).streams
+    ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")[1]
+    for name, flows in {"high: strict": (2, 4), "medium: 60 %": (1, 3), "low: 40 %": (0,)}.items():
+        courses = [each["each"][flow]["course_mbps"] for flow in flows]
+        gbps = [sum(at) / 1e3 for at in zip(*courses, strict=True)]
+        ax.plot([(k + 0.5) * each["interval_ms"] for k in range(len(gbps))], gbps, label=name)
+    ax.set_xlabel("time (ms)")
+    ax.set_ylabel("payload (Gb/s)")
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False, fontsize="small")
 
 
 def figure_2_12(root: Path) -> None:
@@ -65,7 +79,7 @@ def figure_2_21(root: Path) -> None:
 
 def main() -> None:
     """Draws a figure as SVG."""
-    figures = {"2-12": figure_2_12, "2-13": figure_2_13, "2-21": figure_2_21}
+    figures = {"2-4": figure_2_4, "2-12": figure_2_12, "2-13": figure_2_13, "2-21": figure_2_21}
     if len(sys.argv) != 3 or sys.argv[1] not in figures:
         sys.exit(__doc__)
     mpl.use("svg")
