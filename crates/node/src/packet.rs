@@ -145,6 +145,8 @@ pub struct Framing {
 impl Framing {
     /// Ethernet: 14 B header, 4 B check sequence, 8 B preamble, 12 B gap.
     pub const ETHERNET: Framing = Framing { header: 18, min_frame: MIN_ETHERNET_FRAME, preamble: 8, gap: 12 };
+    /// Ethernet with a CN-TAG of 4 B in each frame of a host (802.1Qau).
+    pub const CN_TAGGED: Framing = Framing { header: 22, ..Framing::ETHERNET };
     /// Two bytes of PPP header and nothing between frames, as ns-3's point-to-point links have it.
     pub const PPP: Framing = Framing { header: 2, min_frame: 0, preamble: 0, gap: 0 };
 

@@ -21,7 +21,9 @@ use sluicenet_proto::cee::pfc::{QUANTUM_BITS, Repetition, Watermarks, quanta_tim
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_scenario::{BUFFER_MAX, BufferPolicy, Error, Forwarding, Result, Scenario, Warning};
+use sluicenet_scenario::{
+    BUFFER_MAX, BufferPolicy, Error, Forwarding, FramingKind, Limiters, Result, Scenario, Warning,
+};
 use sluicenet_sim::world::{Node, World, WorldError};
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -42,9 +44,11 @@ pub struct Built {
 
 /// Framing of packets in this scenario.
 pub fn framing(scenario: &Scenario) -> Framing {
+    let is_tagged = scenario.qcn.as_ref().is_some_and(|qcn| qcn.limiters == Limiters::Flow);
     match scenario.framing.kind {
-        sluicenet_scenario::FramingKind::Ethernet => Framing::ETHERNET,
-        sluicenet_scenario::FramingKind::Ppp => Framing::PPP,
+        FramingKind::Ethernet if is_tagged => Framing::CN_TAGGED,
+        FramingKind::Ethernet => Framing::ETHERNET,
+        FramingKind::Ppp => Framing::PPP,
     }
 }
 

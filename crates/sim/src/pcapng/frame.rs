@@ -10,7 +10,7 @@ use sluicenet_wire::checksum::PseudoHeader;
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
 use sluicenet_wire::roce::{self, Extension};
-use sluicenet_wire::{pfc, tcp, tcplight, udp, vlan, vxlan, zbridge, zcredit};
+use sluicenet_wire::{pfc, qcn, tcp, tcplight, udp, vlan, vxlan, zbridge, zcredit};
 use std::net::Ipv4Addr;
 
 /// Hop limit of a packet; no switch here decrements it.
@@ -128,6 +128,18 @@ pub fn bytes(packet: &Packet, framing: Framing, sender: u32) -> Vec<u8> {
         let source = MacAddress::local(sender);
         return pfc::Repr { source, class_enable: pause.classes.0, quanta: pause.quanta }.emit().to_vec();
     }
+    let mut frame = untagged(packet, framing);
+    if framing == Framing::CN_TAGGED {
+        let at = qcn::tag_position(&frame);
+        frame.splice(at..at, qcn::tag_bytes(packet.flow_number() as u16));
+        // Padding gives way to the tag.
+        frame.resize(usize::from(packet.len() as u16) - ethernet::FCS_LEN, 0);
+    }
+    frame
+}
+
+/// The bytes of a packet without a CN-TAG.
+fn untagged(packet: &Packet, framing: Framing) -> Vec<u8> {
     if packet.kind() == Kind::Credit {
         return credit(packet);
     }
@@ -207,7 +219,6 @@ mod tests {
     use sluicenet_proto::cee::qcn::{Message, Notification};
     use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
     use sluicenet_proto::transport::roce::{Data, Reply};
-    use sluicenet_wire::qcn;
     use sluicenet_wire::seq::SeqNumber;
     use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
 
@@ -307,6 +318,29 @@ mod tests {
             assert_eq!((frame.destination, frame.source, frame.priority), (from, MacAddress::switch(9), 7));
             assert_eq!(frame.message, qcn::Repr::of(message.cpid, (42, 12_800, -640), sampled.priority(), to));
         }
+    }
+
+    #[test]
+    fn frames_have_their_cn_tag_and_notifications_that_of_the_sampled_frame() {
+        let flow = FlowKey { src: Address::new(3, 0), dst: Address::new(300, 2), sport: 9, dport: 10 };
+        let framing = Framing::CN_TAGGED;
+        let long = Packet::udp(flow, 0, 700, 3, framing);
+        let short = Packet::udp(flow, 0, 1, 3, framing);
+        let mut tunnelled = long;
+        tunnelled.encapsulate(Ecn::NotEct, ENCAPSULATION_BYTES);
+        let number = Some(long.flow_number() as u16);
+        for packet in [long, short, tunnelled] {
+            let real = bytes(&packet, framing, 0);
+            assert_eq!(real.len() + ethernet::FCS_LEN, packet.len() as usize, "{packet:?}");
+            assert_eq!(qcn::flow_of(&real), number);
+        }
+        assert_eq!((long.len(), short.len()), (750, 64));
+        let message =
+            Message { cpid: 7, notification: Notification { feedback: 1, offset: 64, delta: 0 }, priority: 3 };
+        let notification = long.notification(&message, 7);
+        let real = bytes(&notification, framing, 0);
+        assert_eq!((real.len() + ethernet::FCS_LEN, qcn::flow_of(&real)), (notification.len() as usize, number));
+        assert_eq!(qcn::Frame::parse(&real).unwrap().message.feedback, 1);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Modules of congestion controls that a scenario may ask for, loaded if the kernel has them.
-const CONGESTION_MODULES: [&str; 1] = ["tcp_vegas"];
+const CONGESTION_MODULES: [&str; 2] = ["tcp_vegas", "tcp_dctcp"];
 
 /// A guest's network device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
