@@ -90,18 +90,27 @@ def completion(*results: Result | Sweep, labels: Sequence[str] | None = None, ax
 
 
 def queues(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
-    """The bytes in recorded queues over time, a line a queue. The scenario records them (``record.queues``).
+    """The bytes in recorded queues over time, a line a queue that ever held a frame.
+
+    The scenario records them (``record.queues``), best at a few ports (``record.queue_ports``). The table ``marks``
+    names the ports with marks and notifications, ``ports`` those with long queues.
 
     Args:
         *results: Results, or sweeps, of which each run has its lines.
         labels: What to call the results; by what tells them apart where absent.
         ax: Where to draw; a new figure where absent.
+
+    Raises:
+        ValueError: A result has no samples of queues.
     """
     found, names = _named(results, labels)
     courses: list[_Course] = []
     for result, name in zip(found, names, strict=True):
         rows: Any = result.queues.to_arrow()
-        ports = sorted(set(zip(rows["node"].to_pylist(), rows["port"].to_pylist(), strict=True)))
+        if rows.num_rows == 0:
+            raise ValueError(f"{name}: no queue was recorded; set record.queues, and record.queue_ports for some ports")
+        used = rows.filter(pc.greater(rows["bytes"], pa.scalar(0, rows["bytes"].type)))
+        ports = sorted(set(zip(used["node"].to_pylist(), used["port"].to_pylist(), strict=True)))
         for node, port in ports:
             of_port = rows.filter(pc.and_(pc.equal(rows["node"], node), pc.equal(rows["port"], port)))
             own = f"{node} port {port}"
@@ -117,8 +126,13 @@ def limiters(result: Result, ax: Axes | None = None) -> Axes:
     Args:
         result: The result of a run.
         ax: Where to draw; a new figure where absent.
+
+    Raises:
+        ValueError: The result has no samples of limiters.
     """
     lines: dict[tuple[int, int, int | None], tuple[list[int], list[float]]] = {}
+    if result.limiters.to_arrow().num_rows == 0:
+        raise ValueError("no rate limiter was sampled; set record.limiters, and see whether there are limiters at all")
     for row in result.limiters.to_arrow().to_pylist():
         times, rates = lines.setdefault((row["host"], row["queue"], row["path"]), ([], []))
         times.append(row["time_ps"])

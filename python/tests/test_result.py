@@ -142,6 +142,11 @@ def test_courses_are_drawn_by_queue_by_limiter_and_by_result(tmp_path: Path) -> 
     assert [line.get_label() for line in limiters.get_lines()] == [f"host {src} to 3" for src in range(3)]
     (rate,) = sn.plot.streams(result).get_lines()
     assert 5 < np.asarray(rate.get_ydata(), dtype=float).max() < 10
+    unrecorded = sn.run(text.split("[record]")[0])
+    with pytest.raises(ValueError, match=r"record\.queues"):
+        sn.plot.queues(unrecorded)
+    with pytest.raises(ValueError, match=r"record\.limiters"):
+        sn.plot.limiters(unrecorded)
 
 
 def test_the_schema_is_one(incast: Path) -> None:

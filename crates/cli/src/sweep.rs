@@ -140,6 +140,11 @@ impl Results<'_> {
         head.push("mean");
         head.extend(has_seeds.then_some("± 95 %"));
         head.extend(["median", "p99", "p99.9", "timeouts", "resent", "lost virt", "lost phys"]);
+        // Columns of what a sweep has at all.
+        type Count = (&'static str, fn(&Configuration) -> u64);
+        const MANAGED: [Count; 3] = [("pauses", |c| c.pauses), ("marked", |c| c.marked), ("CNMs", |c| c.notifications)];
+        let managed: Vec<&Count> = MANAGED.iter().filter(|(_, of)| all.iter().any(|c| of(c) > 0)).collect();
+        head.extend(managed.iter().map(|(name, _)| *name));
         head.extend(has_gain.then_some("gain"));
         let mut table = Table::new(keys.len(), head);
         let mut group = None;
@@ -158,6 +163,7 @@ impl Results<'_> {
             cells.extend(has_seeds.then(|| maybe_time(c.mean_half_width_us)));
             cells.extend([c.p50_us, c.p99_us, c.p999_us].map(maybe_time));
             cells.extend([c.timeouts, c.retransmissions, c.losses_virtual, c.losses_physical].map(count));
+            cells.extend(managed.iter().map(|(_, of)| count(of(c))));
             cells.extend(gain.map(|g| format!("{g:.2}×")).or(has_gain.then(String::new)));
             table.row(cells);
         }

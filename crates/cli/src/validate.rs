@@ -5,6 +5,7 @@ use super::table::{Table, count, counted};
 use super::{Global, Overrides, output};
 use serde::Serialize;
 use sluicenet_experiment::build::{self, LinkKind};
+use sluicenet_experiment::run::check_slowdowns;
 use sluicenet_scenario::{Scenario, Warning};
 use sluicenet_sim::Engine;
 use std::path::PathBuf;
@@ -31,6 +32,8 @@ struct Findings {
     flow_control: String,
     lossless_priorities: Vec<u8>,
     links_by_kind: Vec<LinkKind>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<u64>,
     buffer_cycle: &'static str,
     window_ns: f64,
     workloads: Vec<&'static str>,
@@ -46,10 +49,11 @@ impl Validate {
         // Every variant has to be buildable, not the base alone.
         for v in variants.iter().filter(|v| !v.label.is_empty()) {
             build::Plan::new(&v.scenario)
-                .and_then(|p| p.check_deadlock(&v.scenario))
+                .and_then(|p| p.check_deadlock(&v.scenario).and_then(|_| check_slowdowns(&v.scenario, &p)))
                 .map_err(|e| e.in_variant(&v.label))?;
         }
         let built = build::build(s)?;
+        check_slowdowns(s, &built.plan)?;
         let (is_tree, counts) = (built.plan.tree().is_some(), s.topology.counts());
         let mut warnings: Vec<&Warning> = loaded.warnings.iter().chain(&built.warnings).collect();
         warnings.extend(variants.iter().flat_map(|v| &v.warnings).filter(|w| !loaded.warnings.contains(w)));
@@ -73,6 +77,7 @@ impl Validate {
             flow_control: format!("{:?}", s.flow_control()).to_uppercase(),
             lossless_priorities: (0..8).filter(|p| s.pfc.enabled && s.pfc.lossless >> p & 1 == 1).collect(),
             links_by_kind: kinds,
+            memory_bytes: s.buffer.size.map(|size| size.as_bytes()),
             buffer_cycle: cycle,
             window_ns: engine.window().as_ps() as f64 / 1e3,
             workloads: s.workloads.iter().map(|w| w.kind()).collect(),
@@ -132,7 +137,13 @@ impl Findings {
         }
         // Else a reader looks for pfc.xoff and finds another number.
         let mut source = String::new();
-        if self.links_by_kind.iter().any(|l| l.xoff_bytes.is_some() && l.name.ends_with("to host")) {
+        if let Some(memory) = self.memory_bytes {
+            source = format!(
+                "\n  Switches have {} B of memory each for all ports ([buffer]): a pause depends on the free bytes. Links to a host\n  \
+                 pause by the receive buffer of its adapter (adapter.buffer).\n",
+                count(memory)
+            );
+        } else if self.links_by_kind.iter().any(|l| l.xoff_bytes.is_some() && l.name.ends_with("to host")) {
             source = "\n  XOFF of links to a switch is pfc.xoff. That of links to a host is the receive buffer of its adapter\n  \
                       (adapter.buffer), which pauses the switch when the host does not take its frames.\n"
                 .into();

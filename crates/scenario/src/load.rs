@@ -240,6 +240,11 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let failures = failures(&root, &topology, &counts)?;
     let mut slowdowns = slowdowns(&root, &counts, general.level)?;
     slowdowns.extend(workloads.iter().filter_map(Workload::slowdown));
+    if general.level == Level::Flow && workloads.iter().any(|w| w.slowdown().is_some()) {
+        let error =
+            root.error("workload", "an output-generated hotspot is a slower link, which the flow level has not");
+        return Err(error.hint("set scenario.level = \"packet\", or generated = \"input\""));
+    }
     let s_control = root.section("control")?;
     let control = Control::read(&s_control, topology.routing)?;
     control.check(&s_control)?;
@@ -249,6 +254,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let s_record = root.section("record")?;
     let record = Record::read(&s_record, &counts)?;
     record.check(&s_record, &counts, warnings)?;
+    let managed = Managed { qcn: &qcn, wred: &wred, pfc: &pfc, marks, workloads: &workloads, dcqcn: dcqcn.as_ref() };
+    managed.warn(&root, (&tcp, &record), warnings)?;
     let scenario = Scenario {
         general,
         flow_level: FlowLevel::read(&root.section("flow_level")?)?,
@@ -330,6 +337,55 @@ fn workloads(root: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result
         return Err(error.hint("set scenario.duration"));
     }
     Ok(workloads)
+}
+
+/// Congestion management, and the traffic that it is for.
+struct Managed<'a> {
+    qcn: &'a Qcn,
+    wred: &'a [Wred],
+    pfc: &'a Pfc,
+    marks: bool,
+    workloads: &'a [Workload],
+    dcqcn: Option<&'a Dcqcn>,
+}
+
+impl Managed<'_> {
+    /// Warns of settings without any effect on the traffic.
+    fn warn(&self, root: &Section<'_>, (tcp, record): (&Tcp, &Record), warnings: &mut Vec<Warning>) -> Result<()> {
+        let mut warn = |(file, line): (String, u32), message: String| warnings.push(Warning { file, line, message });
+        let used = self.workloads.iter().fold(0, |used, w| used | w.priorities());
+        let own = self.qcn.priority;
+        if self.qcn.enabled && used & !(1 << own) == 0 {
+            let message =
+                format!("all frames have priority {own}, which is that of notifications and has no congestion point");
+            warn(root.section("qcn")?.line("priority"), message);
+        }
+        for (t, profile) in root.tables("wred")?.iter().zip(self.wred) {
+            if profile.priorities & used == 0 {
+                warn(t.line("priorities"), "no workload sends frames of these priorities".into());
+            }
+        }
+        let lossless = if self.pfc.enabled { self.pfc.lossless } else { 0 };
+        let is_lossy = |w: &&Workload| w.transport() == Transport::Roce && w.priorities() & !lossless != 0;
+        if let Some(w) = self.workloads.iter().find(is_lossy) {
+            let priority = (w.priorities() & !lossless).trailing_zeros();
+            let message = format!(
+                "queue pairs of RoCE send frames of priority {priority}, which is lossy: after a loss they send all again from \
+                 there"
+            );
+            warn(root.section("pfc")?.line("lossless"), message);
+        }
+        if tcp.congestion == Congestion::Dctcp && !self.marks {
+            let message =
+                "no switch marks frames: DCTCP then behaves as NewReno; switch.ecn_threshold marks them".into();
+            warn(root.section("tcp")?.line("congestion"), message);
+        }
+        let has_limiters = self.qcn.enabled && self.qcn.limiters != Limiters::Off || self.dcqcn.is_some();
+        if record.limiters.is_some() && !has_limiters {
+            warn(root.section("record")?.line("limiters"), "there are no rate limiters to sample".into());
+        }
+        Ok(())
+    }
 }
 
 /// Whether a workload has `transport = "roce"`, before workloads are read.

@@ -37,7 +37,9 @@ pub fn link_kinds(scenario: &Scenario) -> Result<Vec<LinkKind>> {
         let receiver = plan.level(l.to.0);
         // A server's buffer is behind its adapter: it pauses only when its own machines do not take their frames.
         let xoff = if receiver == 0 { scenario.adapter.buffer } else { scenario.pfc.xoff }.as_bytes() as u32;
-        let marks = scenario.pfc.enabled.then(|| watermarks(scenario, xoff, l, back));
+        // In a pool the threshold follows the free bytes.
+        let has_own = receiver == 0 || !scenario.buffer.is_on();
+        let marks = (scenario.pfc.enabled && has_own).then(|| watermarks(scenario, xoff, l, back));
         let room = marks.map(|m| (m.xoff as u64, (m.capacity - m.xoff) as u64));
         let delay = plan.link(l.from.0, l.from.1).delay;
         *kinds.entry((plan.level(l.from.0), receiver, l.rate.as_bps(), delay.as_ps(), room)).or_default() += 1;

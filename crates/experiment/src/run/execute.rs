@@ -269,7 +269,14 @@ fn overrun(s: &Scenario, plan: &build::Plan, engine: &Engine<HostApps>) -> Optio
     let worst = (0..engine.nodes() as NodeId).filter_map(|n| Some((n, at(n)?))).max_by_key(|(_, of)| of.0);
     let (n, (frames, port_name, ports)) = worst?;
     let (given, needed) = build::headroom_at(s, plan, n, ports);
-    Some(format!("{frames} at {}{port_name}, which has {given} B of headroom and can need {needed} B", plan.name(n)))
+    let pool = s.buffer.headroom_pool.filter(|_| matches!(engine.node(n), Node::Switch(_)));
+    let shared = pool.map_or(String::new(), |pool| {
+        format!("; all inputs share {} B of headroom (buffer.headroom_pool)", pool.as_bytes())
+    });
+    Some(format!(
+        "{frames} at {}{port_name}, which has {given} B of headroom and can need {needed} B{shared}",
+        plan.name(n)
+    ))
 }
 
 /// The frames that a run lost.

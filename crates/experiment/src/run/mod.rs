@@ -17,6 +17,7 @@ use crate::build::{self, Built};
 use crate::workload;
 pub use describe::{WORK, WORLD};
 pub use figures::{Completion, Figures, ZBridgeTotals, us};
+pub use slowdowns::check_slowdowns;
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_records::{

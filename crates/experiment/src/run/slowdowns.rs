@@ -82,6 +82,14 @@ impl Slowdowns {
     }
 }
 
+/// Refuses slowdowns of ports that do not exist, or that are none.
+///
+/// # Errors
+/// The first of them.
+pub fn check_slowdowns(s: &Scenario, plan: &Plan) -> Result<()> {
+    Slowdowns::of(s, plan).map(|_| ())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -61,6 +61,15 @@ pub struct Configuration {
     pub losses_virtual: u64,
     /// Frames lost by congestion of the physical network.
     pub losses_physical: u64,
+    /// PFC frames sent to stop a peer.
+    #[serde(default)]
+    pub pauses: u64,
+    /// Frames that switches marked with Congestion Experienced.
+    #[serde(default)]
+    pub marked: u64,
+    /// Congestion notifications that switches sent.
+    #[serde(default)]
+    pub notifications: u64,
     /// Flows that belong to no query, where there are any beside queries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<FlowsBeside>,
@@ -154,6 +163,9 @@ impl Configuration {
             retransmissions: sum(|run| run.retransmissions),
             losses_virtual: sum(|run| run.losses_virtual),
             losses_physical: sum(|run| run.losses_physical),
+            pauses: sum(|run| run.pauses),
+            marked: sum(|run| run.marked),
+            notifications: sum(|run| run.notifications),
             flows: FlowsBeside::of(seeds),
         }
     }

@@ -78,11 +78,12 @@ settings! {
         field levels: Vec<(u32, Bytes)> = levels(s)?,
         /// bytes of its own that each priority has at each input, and at each output; default 0
         reserved: Bytes [NO_BUFFER] = Bytes(0),
-        /// the part of the free bytes that a lossless priority may hold at an input before it is paused, as a power of 2
+        /// the part of the free bytes that a lossless priority may hold at an input before it is paused, as a power of 2;
+        /// default 0
         lossless_dynamic_th: f64 [DYNAMIC_TH] = 0.0,
-        /// the part of the free bytes that a lossy priority may hold at an input, as a power of 2
+        /// the part of the free bytes that a lossy priority may hold at an input, as a power of 2; default 0
         lossy_dynamic_th: f64 [DYNAMIC_TH] = 0.0,
-        /// the part of the free bytes that a lossy queue may hold at an output, as a power of 2
+        /// the part of the free bytes that a lossy queue may hold at an output, as a power of 2; default 0
         egress_dynamic_th: f64 [DYNAMIC_TH] = 0.0,
         /// a paused priority goes on when it holds so much less than its threshold
         xon_offset: Bytes [NO_BUFFER] = set.plain_or(Bytes(20_000), Bytes(17_000)),

@@ -49,11 +49,30 @@ fn the_parameter_sets_are_the_tables() {
 }
 
 #[test]
+fn congestion_management_without_effect_is_told() {
+    let of_7 = MINIMAL.replace("dst = 1\n", "dst = 1\npriority = 7\n");
+    let roce = MINIMAL.replace("dst = 1\n", "dst = 1\ntransport = \"roce\"\n");
+    let wred = "[[wred]]\npriorities = [3]\ngreen_min_threshold = \"5 KB\"\ngreen_max_threshold = \"200 KB\"\n";
+    for (text, keys, message) in [
+        (of_7.as_str(), "[qcn]\nenabled = true\n", "which is that of notifications and has no congestion point"),
+        (MINIMAL, wred, "no workload sends frames of these priorities"),
+        (&roce, "", "priority 0, which is lossy"),
+        (MINIMAL, "[tcp]\ncongestion = \"dctcp\"\n", "no switch marks frames"),
+        (MINIMAL, "[record]\nlimiters = \"1 ms\"\n", "there are no rate limiters"),
+    ] {
+        let warnings = parse(&format!("{text}{keys}")).unwrap().warnings;
+        assert!(warnings.len() == 1 && warnings[0].message.contains(message), "{keys}: {warnings:?}");
+    }
+    let none = parse(&format!("{MINIMAL}[qcn]\nenabled = true\n[record]\nlimiters = \"1 ms\"\n")).unwrap().warnings;
+    assert_eq!(none, vec![]);
+}
+
+#[test]
 fn queue_pairs_have_the_papers_parameters() {
     let text = |keys: &str| MINIMAL.replace("dst = 1\n", "dst = 1\ntransport = \"roce\"\n") + keys;
     let marks = "[[wred]]\npriorities = [0]\ngreen_min_threshold = \"5 KB\"\ngreen_max_threshold = \"200 KB\"\n\
                  green_drop_probability = 1\nwred_green_enable = false\necn = \"ecn_all\"\n";
-    let on = parse(&text(&format!("[dcqcn]\nenabled = true\n{marks}"))).unwrap();
+    let on = parse(&text(&format!("[pfc]\nenabled = true\n[dcqcn]\nenabled = true\n{marks}"))).unwrap();
     assert_eq!(on.warnings, vec![]);
     let config = on.scenario.roce_config();
     assert_eq!(config.dcqcn, Some(sluicenet_proto::transport::roce::dcqcn::Config::ZHU_2015));
@@ -167,7 +186,7 @@ fn the_schema_has_every_key() {
     assert_eq!(schema["properties"]["tcp"]["additionalProperties"], false);
     assert_eq!(schema["properties"]["switch"]["properties"]["policy"]["enum"][1], "input");
     let workloads = schema["properties"]["workload"]["items"]["oneOf"].as_array().unwrap();
-    assert_eq!(workloads.len(), 10);
+    assert_eq!(workloads.len(), 11);
     assert!(schema.to_string().len() > 10_000);
     for section in ["scenario", "topology", "pfc", "record"] {
         for (key, value) in schema["properties"][section]["properties"].as_object().unwrap() {

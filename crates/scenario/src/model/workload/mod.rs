@@ -200,6 +200,23 @@ impl Workload {
         }
     }
 
+    /// The priorities of its frames, a bit each; all where a file names them.
+    pub fn priorities(&self) -> u8 {
+        match self {
+            Workload::PartitionAggregate(w) => 1 << w.priority,
+            Workload::PartitionAggregate2(w) => 1 << w.priority,
+            Workload::Background(w) => 1 << w.priority,
+            Workload::Incast(w) => 1 << w.priority,
+            Workload::Hotspot(w) => 1 << w.priority,
+            Workload::HotspotBenchmark(w) => 1 << w.priority,
+            Workload::Permutation(w) => w.priority.bits(),
+            Workload::Shuffle(w) => 1 << w.priority,
+            Workload::Flow(w) => 1 << w.priority,
+            Workload::FlowFile(w) => w.priority.map_or(u8::MAX, |priority| 1 << priority),
+            Workload::Poisson(w) => 1 << w.priority,
+        }
+    }
+
     /// Whether it ends by itself, so that a run without a duration may wait for it.
     pub fn is_finite(&self) -> bool {
         match self {
