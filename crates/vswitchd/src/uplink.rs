@@ -68,8 +68,9 @@ fn manage(config: &UplinkConfig) -> io::Result<Option<Managed<Vec<u8>>>> {
     let limits = match limiting {
         None => None,
         Some(Limiting { limiters, limiter }) => {
-            let (limiter, by_flow, seed) = (*limiter, *limiters == LimitersOf::Flow, unguessable()?.next_u64());
-            Some(Limits::new(Arc::new(RateLimiters { limiter, by_flow, seed }), *rate))
+            let mut random = unguessable()?;
+            let (limiter, by_flow, seed) = (*limiter, *limiters == LimitersOf::Flow, random.next_u64());
+            Some(Limits::new(Arc::new(RateLimiters { limiter, by_flow, seed }), *rate, random.next_u64()))
         }
     };
     Ok(Some(Managed::new(limits, ets.clone())))

@@ -38,7 +38,7 @@ fn guest(running: &Running, parts: &Parts, k: usize, programs: Vec<PathBuf>, bes
     let contents = Contents { programs, files: Vec::new() };
     let image = Image::write(parts, &contents, &folder.join("image")).unwrap();
     let mac = [2, 0, 0, 0, 0, k as u8];
-    let (prefix, mtu, offloads, memory_mib) = (24, 1500, true, 192);
+    let (prefix, mtu, offloads, memory_mib) = (24, 1500, true, image.memory_mib());
     let config = GuestConfig { mac, address, prefix, mtu, nic, attachment, offloads, queue: None, image, memory_mib };
     Guest::start(parts, &config, &folder, PATIENCE).unwrap()
 }

@@ -33,6 +33,8 @@ const HELD_MOST: u64 = 4 << 20;
 const LIMITERS_MOST: usize = 1024;
 /// The number of sent frames whose destination or flow is remembered.
 const REMEMBERED: usize = 4096;
+/// Those with one hash.
+const WAYS: usize = 4;
 /// Bytes with which a limiter may catch up with its rate: far fewer than the queue of a congestion point at
 /// its equilibrium has (20 KB, Crisan 2014, Table 2.1).
 const BURST: u64 = 8_000;
@@ -134,14 +136,16 @@ pub struct Limits<T> {
     timers: BTreeSet<(Instant, Key)>,
     /// Bytes in the queues, by class.
     held: [u64; PRIORITIES],
-    /// What was sent, and when; each at the place of its hash.
-    sent: Box<[(Key, Instant)]>,
+    /// What was sent, and when; each in the set of its hash, where it replaces the oldest.
+    sent: Box<[[(Key, Instant); WAYS]]>,
+    salt: u64,
     counters: LimitCounters,
 }
 
 impl<T: Limited> Limits<T> {
-    /// No limiters yet, at a link of this rate.
-    pub fn new(config: Arc<dyn SourceConfig>, rate: Rate) -> Limits<T> {
+    /// No limiters yet, at a link of this rate. Endpoints must not be able to guess the salt: who knows it can make the
+    /// uplink forget which frames it has sent.
+    pub fn new(config: Arc<dyn SourceConfig>, rate: Rate, salt: u64) -> Limits<T> {
         Limits {
             config,
             rate,
@@ -149,7 +153,8 @@ impl<T: Limited> Limits<T> {
             due: Default::default(),
             timers: BTreeSet::new(),
             held: [0; PRIORITIES],
-            sent: alloc::vec![((0, 0), Instant::ZERO); REMEMBERED].into(),
+            sent: alloc::vec![[((0, 0), Instant::ZERO); WAYS]; REMEMBERED / WAYS].into(),
+            salt,
             counters: LimitCounters::default(),
         }
     }
@@ -274,7 +279,12 @@ impl<T: Limited> Limits<T> {
     }
 
     fn remember(&mut self, now: Instant, key: Key) {
-        self.sent[place(key)] = (key, now);
+        let set = &mut self.sent[place(self.salt, key)];
+        let entry = match set.iter().position(|(sent, _)| *sent == key) {
+            Some(at) => &mut set[at],
+            None => set.iter_mut().min_by_key(|(_, at)| *at).expect("a set has entries"),
+        };
+        *entry = (key, now);
     }
 
     /// Handles a congestion notification, in its frame. It must be for the station `own`, if one is given. `take` removes
@@ -298,8 +308,9 @@ impl<T: Limited> Limits<T> {
         };
         let key = (priority, of);
         let is_known = self.queues.contains_key(&key);
-        let (sent, at) = self.sent[place(key)];
-        let is_live = is_known || sent == key && at > Instant::ZERO && now.since(at) <= LIVES;
+        let set = &self.sent[place(self.salt, key)];
+        let is_recent = |at: Instant| at > Instant::ZERO && now.since(at) <= LIVES;
+        let is_live = is_known || set.iter().any(|&(sent, at)| sent == key && is_recent(at));
         if feedback == 0 || !is_live || own.is_some_and(|own| own != frame.destination) {
             self.counters.ignored += 1;
             return;
@@ -379,9 +390,9 @@ impl<T: Limited> Limits<T> {
     }
 }
 
-/// The place of a queue's last sent frame.
-fn place(key: Key) -> usize {
-    mix64(key.1 << 3 | u64::from(key.0)) as usize % REMEMBERED
+/// The set of a queue's last sent frame. Endpoints choose destinations, but do not know the salt.
+fn place(salt: u64, key: Key) -> usize {
+    mix64(salt ^ mix64(key.1 << 3 | u64::from(key.0))) as usize % (REMEMBERED / WAYS)
 }
 
 /// Updates the entries of a queue after a change.

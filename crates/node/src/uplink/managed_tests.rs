@@ -37,7 +37,7 @@ fn micros(at: Instant) -> u64 {
 
 fn limiters(by_flow: bool) -> Option<Limits<Vec<u8>>> {
     let limiter = ReactionPointConfig::crisan2014(RATE);
-    Some(Limits::new(Arc::new(RateLimiters { limiter, by_flow, seed: 1 }), RATE))
+    Some(Limits::new(Arc::new(RateLimiters { limiter, by_flow, seed: 1 }), RATE, 1))
 }
 fn limited(by_flow: bool) -> End {
     Uplink::with(link(), Managed::new(limiters(by_flow), None))
@@ -229,7 +229,7 @@ fn a_limiter_ends_when_it_is_back_at_the_speed_of_the_link() {
 fn a_limiter_of_which_nothing_is_heard_ends() {
     let limiter = ReactionPointConfig { time_reset: None, ..ReactionPointConfig::crisan2014(RATE) };
     let config = Arc::new(RateLimiters { limiter, by_flow: false, seed: 1 });
-    let mut end: End = Uplink::with(link(), Managed::new(Some(Limits::new(config, RATE)), None));
+    let mut end: End = Uplink::with(link(), Managed::new(Some(Limits::new(config, RATE, 1)), None));
     let mut now = us(1);
     enqueue(&mut end, now, CLASS, frame(1, 0, 0));
     run(&mut end, &mut now, us(20));

@@ -49,7 +49,9 @@ impl Red {
 
     /// A packet arrived at a queue of `queue` bytes.
     pub fn on_arrival(&mut self, config: &RedConfig, now: Instant, queue: u32) -> Decision {
-        if queue == 0 {
+        if config.weight >= 1.0 {
+            self.average = f64::from(queue);
+        } else if queue == 0 {
             let packets = now.since(self.idle_since).0 as f64 / config.packet_time.0.max(1) as f64;
             self.average *= libm::pow(1.0 - config.weight, packets);
             // The packet may be sent without ever being in the queue.
@@ -131,6 +133,14 @@ mod tests {
             let chi = (marked - expected).powi(2) / expected + (marked - expected).powi(2) / (n as f64 - expected);
             assert!(chi < 10.83, "{queue}: {marked} marks, {expected} expected");
         }
+    }
+
+    #[test]
+    fn with_a_weight_of_one_each_packet_is_judged_by_the_queue_that_it_finds() {
+        let config = RedConfig { weight: 1.0, ..config() };
+        let mut red = settled(100_000);
+        assert_eq!(red.on_arrival(&config, Instant::ZERO, 0), Decision::Pass, "a queue that has just become empty");
+        assert_eq!(red.on_arrival(&config, Instant::ZERO, 76_800), Decision::Mark);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use alloc::vec::Vec;
 /// Bytes that all groups together gain in a round. The quantum of one percent holds a frame of the usual length, and a
 /// round takes some 100 us at 10 Gb/s.
 const ROUND_BYTES: u32 = 160_000;
+/// Bytes between two frames on the wire: preamble and gap take bandwidth, too.
+const GAP_BYTES: u32 = 20;
 
 /// Priorities that share a part of the bandwidth. Within the group they take turns, a frame each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub enum EtsError {
     Sum(u32),
     /// A group has no bandwidth: its frames would never be sent.
     NoBandwidth,
+    /// A group has no priorities, so that no frame uses its bandwidth.
+    NoPriority,
     /// A priority is in none of the groups and not strict.
     Missing(Priority),
     /// A priority is in two groups, or in a group and strict.
@@ -53,6 +57,9 @@ impl EtsConfig {
         for group in &groups {
             if group.bandwidth == 0 {
                 return Err(EtsError::NoBandwidth);
+            }
+            if group.priorities.is_empty() {
+                return Err(EtsError::NoPriority);
             }
             if let Some(priority) = PrioritySet(seen.0 & group.priorities.0).iter().next() {
                 return Err(EtsError::Twice(priority));
@@ -115,7 +122,7 @@ impl Ets {
         }
         if ready == backlogged && ready.0.is_power_of_two() {
             let alone = ready.0.trailing_zeros() as Priority;
-            self.on_alone(config, alone, first_bytes(alone));
+            self.on_alone(config, alone, first_bytes(alone) + GAP_BYTES);
             return Some(alone);
         }
         loop {
@@ -123,11 +130,13 @@ impl Ets {
             let Group { priorities, bandwidth } = config.groups[turn];
             let candidates = PrioritySet(ready.0 & priorities.0);
             if let Some(priority) = candidates.next_after(self.last[turn]) {
+                let bytes = first_bytes(priority) + GAP_BYTES;
                 if !self.has_gained {
                     self.has_gained = true;
-                    self.deficits[turn] += ROUND_BYTES / 100 * u32::from(bandwidth);
+                    // A group that is paused in the middle of its turns saves no more than one of them.
+                    let quantum = ROUND_BYTES / 100 * u32::from(bandwidth);
+                    self.deficits[turn] = (self.deficits[turn] + quantum).min(quantum + bytes);
                 }
-                let bytes = first_bytes(priority);
                 if bytes <= self.deficits[turn] {
                     self.deficits[turn] -= bytes;
                     self.last[turn] = priority;
@@ -196,8 +205,8 @@ mod tests {
         while sum < total {
             let priority =
                 ets.next(&config, PrioritySet(ready), PrioritySet(ready), |p| lengths[usize::from(p)]).unwrap();
-            sent[usize::from(priority)] += lengths[usize::from(priority)];
-            sum += lengths[usize::from(priority)];
+            sent[usize::from(priority)] += lengths[usize::from(priority)] + GAP_BYTES;
+            sum += lengths[usize::from(priority)] + GAP_BYTES;
         }
         sent
     }
@@ -225,7 +234,7 @@ mod tests {
     fn bandwidth_of_a_group_without_frames_belongs_to_the_others() {
         let bytes = sent(0b0010_0001, [1_500; 8], 10_000_000);
         assert!((f64::from(bytes[0]) / f64::from(bytes[5]) - 6.0).abs() < 0.2, "{bytes:?}");
-        assert_eq!(sent(0b0010_0000, [1_500; 8], 150_000)[5], 150_000);
+        assert_eq!(sent(0b0010_0000, [1_500; 8], 152_000)[5], 152_000);
     }
 
     #[test]
@@ -256,10 +265,25 @@ mod tests {
     }
 
     #[test]
+    fn a_group_that_is_paused_often_saves_one_turn_at_most() {
+        let (config, mut ets) = (config(), Ets::default());
+        let (both, other) = (PrioritySet(0b0000_0101), PrioritySet(0b100));
+        // Group 0 sends one frame and is paused, again and again.
+        for _ in 0..100_000 {
+            while ets.next(&config, both, both, |_| 1_000) != Some(0) {}
+            assert_eq!(ets.next(&config, both, other, |_| 1_000), Some(2));
+        }
+        // Then group 2 waits for no more than two turns of group 0.
+        let frames = (0..1_000).take_while(|_| ets.next(&config, both, both, |_| 1_000) != Some(2)).count();
+        assert!(frames <= 2 * 96_000 / 1_020 + 1, "{frames} frames in a row");
+    }
+
+    #[test]
     fn settings_are_checked() {
         let new = |strict, groups: &[Group]| EtsConfig::new(PrioritySet(strict), groups.to_vec()).map(|_| ());
         assert_eq!(new(0, &[group(0xff, 99)]), Err(EtsError::Sum(99)));
         assert_eq!(new(0, &[group(0x0f, 100), group(0xf0, 0)]), Err(EtsError::NoBandwidth));
+        assert_eq!(new(0, &[group(0xff, 50), group(0, 50)]), Err(EtsError::NoPriority));
         assert_eq!(new(0x80, &[group(0x3f, 100)]), Err(EtsError::Missing(6)));
         assert_eq!(new(0x80, &[group(0xff, 100)]), Err(EtsError::Twice(7)));
         assert_eq!(new(0, &[group(0x1f, 50), group(0xf0, 50)]), Err(EtsError::Twice(4)));

@@ -66,6 +66,9 @@ fn read(s: &Section<'_>, strict: PrioritySet) -> Result<Option<EtsConfig>> {
             s.error("group", format!("the bandwidths of the groups are {sum} % in all")).expected("100 %")
         }
         EtsError::NoBandwidth => s.error("group", "a group has no bandwidth").expected("at least 1 %"),
+        EtsError::NoPriority => {
+            s.error("group", "a group has no priorities").hint("name the priorities that share its bandwidth")
+        }
         EtsError::Missing(priority) => s
             .error_at(&["group", "strict"], format!("priority {priority} is in no group, and not strict"))
             .hint("every priority from 0 to 7 belongs to `strict` or to one group"),

@@ -4,7 +4,7 @@ use super::{Framing, Scenario};
 use crate::error::{Result, Warning};
 use crate::setting::Section;
 use crate::settings;
-use crate::units::{Bytes, DURATION_MAX, POSITIVE_SIZE, POSITIVE_TIME, RATE_MAX};
+use crate::units::{Bytes, DURATION_MAX, POSITIVE_SIZE, RATE_MAX};
 use core::ops::RangeInclusive;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::transport::roce::{self, MTU_MAX, MTU_MIN, dcqcn};
@@ -30,7 +30,7 @@ settings! {
         /// packets after which an acknowledgment is requested; the last packet of a message always requests one
         ack_every: u32 [1..=1 << 16] = Roce::DEFAULT.ack_every,
         /// time without progress after which all packets in flight are sent again
-        timeout: Duration [POSITIVE_TIME] = Roce::DEFAULT.timeout,
+        timeout: Duration [TIMER] = Roce::DEFAULT.timeout,
     }
 }
 

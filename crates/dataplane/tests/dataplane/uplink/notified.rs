@@ -9,7 +9,7 @@ use sluicenet_wire::qcn;
 
 fn limits(by_flow: bool) -> Managed<Vec<u8>> {
     let limiter = ReactionPointConfig::crisan2014(Rate::gbps(1));
-    Managed::new(Some(Limits::new(Arc::new(RateLimiters { limiter, by_flow, seed: 1 }), Rate::gbps(1))), None)
+    Managed::new(Some(Limits::new(Arc::new(RateLimiters { limiter, by_flow, seed: 1 }), Rate::gbps(1), 1)), None)
 }
 
 /// A notification of the most congestion, about a frame of class 3 from one station of the link to another.

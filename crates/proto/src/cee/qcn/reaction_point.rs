@@ -212,7 +212,7 @@ mod tests {
 
     /// Current and target rate in Kb/s, computed by hand.
     #[test]
-    fn the_rate_follows_the_standard_step_by_step() {
+    fn the_rate_follows_a_trace_by_hand_step_by_step() {
         let config = config();
         let mut rp = limiter(4_000);
         rp.on_notification(&config, NOW, 32);
