@@ -403,7 +403,7 @@ fn the_low_priority_of_figure_2_4_keeps_its_share_of_what_strict_ones_leave() {
     // A frame of 1,500 B has 1,454 B of payload and takes 1,520 B of the link.
     let link = 10_000.0 * 1_454.0 / 1_520.0;
     for (from, until, strict) in [(25, 35, 1_000.0), (40, 50, 3_000.0)] {
-        let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 0.06;
+        let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 0.02;
         let (low, medium) = (mean_of(&low, from, until), mean_of(&medium, from, until));
         assert!(near(mean_of(&high, from, until), strict));
         assert!(near(low, 0.4 * (link - strict)), "{low} Mb/s from {from} ms");

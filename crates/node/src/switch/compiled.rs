@@ -122,6 +122,7 @@ impl Switch {
         each!(self, s => work.run(s));
     }
 
+    #[inline(always)]
     fn chassis(&self) -> &Chassis {
         each!(self, s => &s.chassis)
     }
