@@ -48,8 +48,8 @@ fn a_sweep_is_the_same_on_any_number_of_workers_and_resumes() {
     assert!(table.contains("vegas") && table.contains("gain"), "{table}");
     // The warm-up is counted in.
     let row = table.lines().find(|l| l.contains("newreno") && l.contains("LL")).unwrap();
-    let shown: Vec<String> = row.split_whitespace().rev().skip(1).take(4).map(|n| n.replace(',', "")).collect();
-    let keys = ["losses_physical", "losses_virtual", "retransmissions", "timeouts"];
+    let shown: Vec<String> = row.split_whitespace().rev().skip(1).take(5).map(|n| n.replace(',', "")).collect();
+    let keys = ["pauses", "losses_physical", "losses_virtual", "retransmissions", "timeouts"];
     assert_eq!(shown, keys.map(|k| runs[0][k].to_string()), "{table}");
     same_files(&one, &two);
     assert!(expect(0, &["diff", &one, &two]).0.contains("identical"));
