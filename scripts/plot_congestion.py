@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """The pictures of docs/results about congestion management, from the results of the commands there.
 
-usage: plot_congestion.py (2-4|2-12|2-13|2-21) DIR > PLOT.svg
+usage: plot_congestion.py (2-4|2-12|2-13|2-21|dctcp) DIR > PLOT.svg
 
-DIR is the result of the run or the sweep of that figure, with seed 1.
+DIR is the result of the run or the sweep of that figure, with seed 1. For dctcp it is the JSON that
+`testbed pa --simulate --json` prints.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -37,6 +39,20 @@ def figure_2_4(root: Path) -> None:
         ax.plot([(k + 0.5) * each["interval_ms"] for k in range(len(gbps))], gbps, label=name)
     ax.set_xlabel("time (ms)")
     ax.set_ylabel("payload (Gb/s)")
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False, fontsize="small")
+
+
+def figure_dctcp(file: Path) -> None:
+    """Queries by the length of answers, between the kernels of guests and simulated."""
+    ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")[1]
+    cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+    sizes = [int(cell["variant"].removeprefix("response=").split()[0]) for cell in cells]
+    ax.plot(sizes, [cell["figures"]["mean_ms"] for cell in cells], "o-", label="guests: Linux's DCTCP")
+    ax.plot(sizes, [cell["simulated"]["mean_ms"] for cell in cells], "s--", label="simulated")
+    ax.set_xlabel("answer of each of 7 workers (KB)")
+    ax.set_ylabel("mean time of a query (ms)")
+    ax.set_xlim(left=0)
     ax.set_ylim(bottom=0)
     ax.legend(frameon=False, fontsize="small")
 
@@ -79,7 +95,7 @@ def figure_2_21(root: Path) -> None:
 
 def main() -> None:
     """Draws a figure as SVG."""
-    figures = {"2-4": figure_2_4, "2-12": figure_2_12, "2-13": figure_2_13, "2-21": figure_2_21}
+    figures = {"dctcp": figure_dctcp, "2-4": figure_2_4, "2-12": figure_2_12, "2-13": figure_2_13, "2-21": figure_2_21}
     if len(sys.argv) != 3 or sys.argv[1] not in figures:
         sys.exit(__doc__)
     mpl.use("svg")

@@ -28,7 +28,7 @@ impl Notified {
         let limiters = RateLimiters { limiter: ReactionPointConfig::crisan2014(rate), by_flow, seed: 1 };
         let response = Duration::from_us(20);
         let link = Link::new(MacAddress::local(1), rate, 1518, response, PrioritySet::ALL, 1_000_000).unwrap();
-        let limits = Limits::new(Arc::new(limiters), rate);
+        let limits = Limits::new(Arc::new(limiters), rate, 1);
         Notified { uplink: Uplink::with(link, Managed::new(Some(limits), None)), taken: 0, sent: 0 }
     }
 
