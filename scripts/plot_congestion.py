@@ -13,7 +13,6 @@ from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
-
 import sluicenet as sn
 
 
