@@ -94,7 +94,7 @@ impl<'a> Repr<'a> {
     }
 }
 
-/// A CNM in its frame, with a priority tag and without the check sequence. A CN-TAG stands beside it ([`flow_of`]).
+/// A CNM in its frame, with a priority tag and without the check sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// The source of the sampled frame.
@@ -103,6 +103,8 @@ pub struct Frame<'a> {
     pub source: MacAddress,
     /// Priority of this frame.
     pub priority: u8,
+    /// The flow in the CN-TAG of the sampled frame, if that had one.
+    pub flow: Option<u16>,
     /// The message.
     pub message: Repr<'a>,
 }
@@ -118,20 +120,21 @@ impl<'a> Frame<'a> {
             let (tag, inner) = vlan::Repr::parse(rest)?;
             (priority, ethertype, rest) = (tag.priority, tag.ethertype, inner);
         }
+        let mut flow = None;
         if ethertype == EtherType::CN_TAG {
             let (tag, inner) = Tag::parse(rest)?;
-            (ethertype, rest) = (tag.ethertype, inner);
+            (flow, ethertype, rest) = (Some(tag.flow), tag.ethertype, inner);
         }
         if ethertype != EtherType::CNM {
             return Err(Error::Unsupported);
         }
         let message = Repr::parse(rest)?;
-        Ok(Frame { destination: header.destination, source: header.source, priority, message })
+        Ok(Frame { destination: header.destination, source: header.source, priority, flow, message })
     }
 
     /// Bytes of the frame: at least those of the shortest frame.
     pub fn emitted_len(&self) -> usize {
-        (ethernet::HEADER_LEN + vlan::TAG_LEN + self.message.emitted_len()).max(ethernet::MIN_LEN)
+        (self.header_len() + self.message.emitted_len()).max(ethernet::MIN_LEN)
     }
 
     /// Writes the frame into the first [`Frame::emitted_len`] bytes; panics if there are fewer, or if a field does not fit.
@@ -140,9 +143,18 @@ impl<'a> Frame<'a> {
         bytes.fill(0);
         let header = ethernet::Repr { destination: self.destination, source: self.source, ethertype: EtherType::VLAN };
         header.emit(bytes);
-        let tag = vlan::Repr { priority: self.priority, drop_eligible: false, vid: 0, ethertype: EtherType::CNM };
-        tag.emit(&mut bytes[ethernet::HEADER_LEN..]);
-        self.message.emit(&mut bytes[ethernet::HEADER_LEN + vlan::TAG_LEN..]);
+        let ethertype = if self.flow.is_some() { EtherType::CN_TAG } else { EtherType::CNM };
+        let tag = vlan::Repr { priority: self.priority, drop_eligible: false, vid: 0, ethertype };
+        tag.emit(&mut bytes[HEADER_LEN..]);
+        if let Some(flow) = self.flow {
+            Tag { flow, ethertype: EtherType::CNM }.emit(&mut bytes[HEADER_LEN + vlan::TAG_LEN..]);
+        }
+        self.message.emit(&mut bytes[self.header_len()..]);
+    }
+
+    /// Bytes in front of the message.
+    fn header_len(&self) -> usize {
+        HEADER_LEN + vlan::TAG_LEN + self.flow.map_or(0, |_| TAG_LEN)
     }
 }
 
@@ -242,13 +254,19 @@ mod tests {
     #[test]
     fn bytes_of_a_frame() {
         let (destination, source) = (MacAddress::local(1), MacAddress::local(9));
-        let frame = Frame { destination, source, priority: 7, message: Repr { data: &[], ..of_vector() } };
+        let frame = Frame { destination, source, priority: 7, flow: None, message: Repr { data: &[], ..of_vector() } };
         let mut bytes = [0xff; 60];
         frame.emit(&mut bytes);
         assert_eq!(bytes[..18], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9, 0x81, 0, 0xE0, 0, 0x22, 0xE7]);
         assert_eq!(bytes[18..40], VECTOR[..22]);
         assert_eq!(bytes[40..], [0; 20], "no data, and padding to 60 bytes");
         assert_eq!(Frame::parse(&bytes), Ok(frame));
+        let with_flow = Frame { flow: Some(0x1234), ..frame };
+        let mut longer = [0xff; 60];
+        with_flow.emit(&mut longer);
+        assert_eq!(longer[..22], [&bytes[..16], &[0x22, 0xE9, 0x12, 0x34], &bytes[16..18]].concat());
+        assert_eq!(longer[22..], bytes[18..56], "padding gives way to the CN-TAG");
+        assert_eq!(Frame::parse(&longer), Ok(with_flow));
         let mut untagged = [0; 60];
         untagged[..12].copy_from_slice(&bytes[..12]);
         untagged[12..56].copy_from_slice(&bytes[16..]);
@@ -309,6 +327,7 @@ mod tests {
             destination: MacAddress::local(1),
             source: MacAddress::local(9),
             priority: 7,
+            flow: None,
             message: Repr { data: &[], ..of_vector() },
         };
         let mut bytes = [0; 60];
@@ -319,7 +338,7 @@ mod tests {
             let tagged = [&bytes[..at], &[0x22, 0xE9, 0x12, 0x34], &bytes[at..]].concat();
             assert_eq!(tagged[at..at + 4], tag_bytes(0x1234));
             assert_eq!((tag_position(&tagged), flow_of(&tagged), is_notification(&tagged)), (at, Some(0x1234), true));
-            assert_eq!(Frame::parse(&tagged), Frame::parse(bytes));
+            assert_eq!(Frame::parse(&tagged).unwrap(), Frame { flow: Some(0x1234), ..Frame::parse(bytes).unwrap() });
             // Not whole: no tag, and no notification.
             assert!((0..at + 6).all(|len| !is_notification(&tagged[..len])));
             assert!((0..at + 4).all(|len| flow_of(&tagged[..len]).is_none()));

@@ -24,6 +24,7 @@ fn bad_input_is_one_clear_error_and_leaves_nothing() {
     dir.file("cycle.cm", "Nodes 4\nConnections 2\nTriggers 2\n0->1 id 1 trigger 1 size 1000 send_done_trigger 2\n\
                           1->2 id 2 trigger 2 size 1000 send_done_trigger 1\ntrigger id 1 oneshot\ntrigger id 2 oneshot\n");
     dir.file("falling.txt", "0 0\n1000 50\n2000 40\n3000 100\n");
+    dir.file("two.topo", "Nodes 2\nTiers 1\nPodsize 2\nTier 0\nDownlink_speed_Gbps 100\nRadix_Down 2\n");
     let network = "[topology]\nkind = \"single-switch\"\nhosts = 4\n";
     let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n";
     let cases: &[(&str, String, &str)] = &[
@@ -47,6 +48,18 @@ fn bad_input_is_one_clear_error_and_leaves_nothing() {
             "trigger cycle",
             format!("{network}[[workload]]\nkind = \"flow-file\"\nformat = \"htsim\"\nfile = \"cycle.cm\"\n"),
             "cycle.cm",
+        ),
+        (
+            "no such port",
+            format!("{network}{flow}[[slowdown]]\nport = \"switch 0 port 4\"\nrate = \"1 Gb/s\"\n"),
+            "bad.toml:10:8: switch 0 has ports 0 to 3, not 4",
+        ),
+        (
+            "members of no chassis",
+            "[topology]\nkind = \"htsim\"\nfile = \"two.topo\"\n[[workload]]\nkind = \"background\"\nflow_size = \"1 KB\"\n\
+             inter_arrival = \"1 ms\"\nmembers = [0, 0]\n"
+                .into(),
+            "a chassis in a topology file is the whole network",
         ),
         ("truncated", network.to_string() + "[[workload]]\nkind = \"fl", "bad.toml:5"),
         ("no workload", network.into(), "no workload"),

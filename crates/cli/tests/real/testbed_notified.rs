@@ -153,7 +153,7 @@ response = "200 ms"
 /// A notification from a tenant to a station, about frames to another one.
 fn notification(from: MacAddress, to: MacAddress, about: MacAddress) -> Vec<u8> {
     let message = qcn::Repr::of(9 << 16, (63, 100_000, 1_000), 0, about);
-    let frame = qcn::Frame { destination: to, source: from, priority: 0, message };
+    let frame = qcn::Frame { destination: to, source: from, priority: 0, flow: None, message };
     let mut bytes = vec![0; frame.emitted_len()];
     frame.emit(&mut bytes);
     bytes

@@ -52,11 +52,7 @@ impl Descriptor {
     pub(super) fn write_changes(&mut self, bytes: &mut Vec<u8>) {
         if let Some(message) = self.notification {
             let [about, to] = self.stations;
-            *bytes = notification_bytes(&message, self.priority, about, to);
-            if let Some(flow) = self.cn_flow {
-                let at = qcn::tag_position(bytes);
-                bytes.splice(at..at, qcn::tag_bytes(flow));
-            }
+            *bytes = notification_bytes(&message, self.priority, about, to, self.cn_flow);
         }
         if core::mem::take(&mut self.is_marked) {
             ipv4::set_ecn(&mut bytes[usize::from(self.ip_at)..], Ecn::Ce);
@@ -120,9 +116,7 @@ impl Frame for Descriptor {
     }
     fn notification(&self, message: &Message, priority: Priority) -> Descriptor {
         let [source, destination] = self.stations;
-        let tag = if self.cn_flow.is_some() { qcn::TAG_LEN as u32 } else { 0 };
         Descriptor {
-            len: u32::from(MIN_ETHERNET_FRAME) + tag,
             cn_flow: self.cn_flow,
             priority,
             source: self.destination,
@@ -351,7 +345,7 @@ mod tests {
         let notification = Notification { feedback: 42, offset: 12_800, delta: -640 };
         let mut made = data.notification(&Message { cpid: 9 << 32, notification, priority: 5 }, 7);
         made.write_changes(&mut bytes);
-        assert_eq!((qcn::flow_of(&bytes), bytes.len() as u32 + 4), (Some(0x1234), made.len()));
+        assert_eq!((qcn::flow_of(&bytes), bytes.len(), made.len()), (Some(0x1234), 60, 64));
         assert_eq!(qcn::Frame::parse(&bytes).unwrap().message.feedback, 42);
         // HOSTILE 17: a server that notifies.
         bytes[..6].copy_from_slice(&b.0);

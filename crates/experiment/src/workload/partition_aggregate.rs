@@ -68,15 +68,15 @@ pub fn maker(cx: &Context<'_>, w: &PartitionAggregate) -> Maker {
     let mut chassis: Vec<core::ops::Range<HostId>> = Vec::new();
     let mut chassis_of = Vec::with_capacity(inner as usize);
     for host in 0..inner {
-        let range = cx.plan.chassis(host, w.chassis as u8);
-        let members = w.members(range);
+        let members = w.members(cx.plan.chassis(host, w.chassis as u8));
         if chassis.last() != Some(&members) {
             chassis.push(members);
         }
         chassis_of.push(chassis.len() as u32 - 1);
     }
     let ch2 = w.layout == Layout::Crisan2014Ch2;
-    let hlas: Vec<HostId> = if ch2 { (inner..cx.plan.hosts()).collect() } else { (0..inner).collect() };
+    let hlas: Vec<HostId> =
+        if ch2 { (inner..cx.plan.hosts()).collect() } else { chassis.iter().cloned().flatten().collect() };
     let mut rng = Rng::from_words(&[cx.seed(), 0x5051, cx.number as u64]);
     let mut arrivals: BTreeMap<HostId, Vec<(Instant, u64)>> = BTreeMap::new();
     let mut at = Instant::ZERO;

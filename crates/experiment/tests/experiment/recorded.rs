@@ -4,6 +4,7 @@ use crate::worlds::execute;
 use sluicenet_experiment::run::Figures;
 use sluicenet_records::{FlowRow, PauseRow, PortRow, QueryRow, TcpRow, read};
 use sluicenet_testkit::Dir;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Flows that ended are recorded as ended, though their metadata may be on its way when the run stops.
@@ -242,6 +243,37 @@ fn queries_are_recorded_and_the_seed_decides() {
     };
     assert_eq!(times(1), times(1));
     assert_ne!(times(1), times(2));
+}
+
+/// The hosts of the flows of a workload, and of their other ends.
+fn ends(text: &str, name: &str) -> (BTreeSet<u32>, BTreeSet<u32>, Vec<QueryRow>) {
+    let dir = Dir::new(name);
+    execute(text, 1, Some(dir.0.clone()));
+    let flows: Vec<FlowRow> = read(&dir.0).unwrap();
+    (
+        flows.iter().map(|f| f.src_host).collect(),
+        flows.iter().map(|f| f.dst_host).collect(),
+        read(&dir.0).unwrap_or_default(),
+    )
+}
+
+#[test]
+fn only_members_of_a_chassis_have_roles_in_queries_and_send_background_flows() {
+    let text = |duration: &str, workload: &str| {
+        format!(
+            "[scenario]\n{duration}[topology]\nkind = \"xgft\"\nm = [4, 2]\nw = [1, 1]\n[server]\nvms = 3\n[[workload]]\n\
+             inter_arrival = {{ kind = \"exponential\", mean = \"100 us\" }}\n{workload}"
+        )
+    };
+    let members = BTreeSet::from([1, 2, 5, 6]);
+    let queries = "kind = \"partition-aggregate\"\nlayout = \"crisan2014-ch4\"\nqueries = 40\nmembers = [1, 2]\n";
+    let (from, to, rows) = ends(&text("", queries), "world-members-queries");
+    assert_eq!((from, to), (members.clone(), members.clone()));
+    // Two chassis of two: two subqueries, four requests, four responses, two aggregates.
+    assert!(rows.len() == 40 && rows.iter().all(|q| q.flows == 12), "{rows:?}");
+    let flows = "kind = \"background\"\nflow_size = \"1 KB\"\nmembers = [1, 2]\n";
+    let (from, to, _) = ends(&text("duration = \"5 ms\"\n", flows), "world-members-flows");
+    assert_eq!((from, to), (members, (0..8).collect()));
 }
 
 #[test]

@@ -52,13 +52,21 @@ impl CongestionPoint {
     }
 }
 
-/// Bytes of the frame of a notification to `to` about a frame to `about`, without the check sequence.
-pub fn notification_bytes(message: &Message, priority: Priority, about: MacAddress, to: MacAddress) -> Vec<u8> {
+/// Bytes of the frame of a notification to `to` about a frame to `about`, without the check sequence. `flow` is that of the
+/// frame's CN-TAG, if it has one.
+pub fn notification_bytes(
+    message: &Message,
+    priority: Priority,
+    about: MacAddress,
+    to: MacAddress,
+    flow: Option<u16>,
+) -> Vec<u8> {
     let Message { cpid, notification: Notification { feedback, offset, delta }, priority: sampled } = *message;
     let frame = wire::Frame {
         destination: to,
         source: MacAddress::switch((cpid >> SWITCH_SHIFT) as u32),
         priority,
+        flow,
         message: wire::Repr::of(cpid, (feedback, offset, delta), sampled, about),
     };
     let mut bytes = alloc::vec![0; frame.emitted_len()];

@@ -303,7 +303,7 @@ impl<T: Limited> Limits<T> {
         };
         let qcn::Repr { feedback, cpid, offset, delta, priority, destination, .. } = frame.message;
         let of = match self.by_flow() {
-            true => qcn::flow_of(bytes).unwrap_or(0).into(),
+            true => frame.flow.unwrap_or(0).into(),
             false => of_destination(destination),
         };
         let key = (priority, of);

@@ -36,8 +36,11 @@ fn micros(at: Instant) -> u64 {
 }
 
 fn limiters(by_flow: bool) -> Option<Limits<Vec<u8>>> {
+    Some(salted(by_flow, 1))
+}
+fn salted(by_flow: bool, salt: u64) -> Limits<Vec<u8>> {
     let limiter = ReactionPointConfig::crisan2014(RATE);
-    Some(Limits::new(Arc::new(RateLimiters { limiter, by_flow, seed: 1 }), RATE, 1))
+    Limits::new(Arc::new(RateLimiters { limiter, by_flow, seed: 1 }), RATE, salt)
 }
 fn limited(by_flow: bool) -> End {
     Uplink::with(link(), Managed::new(limiters(by_flow), None))
@@ -75,12 +78,9 @@ fn number(frame: &[u8]) -> u32 {
 /// A notification about frames to a station; with a CN-TAG that of the flow.
 fn notification(feedback: u8, to: u32, flow: Option<u16>) -> Vec<u8> {
     let message = qcn::Repr::of(9 << 16, (feedback, 10_000, 500), CLASS, station(to));
-    let frame = qcn::Frame { destination: OWN, source: MacAddress::local(9), priority: 7, message };
+    let frame = qcn::Frame { destination: OWN, source: MacAddress::local(9), priority: 7, flow, message };
     let mut bytes = vec![0; frame.emitted_len()];
     frame.emit(&mut bytes);
-    if let Some(flow) = flow {
-        bytes.splice(16..16, qcn::tag_bytes(flow));
-    }
     bytes
 }
 
@@ -298,6 +298,34 @@ fn hostile_33_notifications_about_nothing_are_ignored_and_counted() {
     assert_eq!(state(&end), (0, 0));
 }
 
+/// HOSTILE 33: destinations with one hash do not displace each other, and endpoints do not know which have one.
+#[test]
+fn hostile_33_sent_frames_are_remembered_by_a_salted_hash_with_several_places() {
+    // The destinations of those of so many frames that were forgotten when the last one was sent.
+    let forgotten = |salt: u64, destinations: u32| {
+        let mut end: End = Uplink::with(fast(), Managed::new(Some(salted(false, salt)), None));
+        let mut now = us(1);
+        for to in 0..destinations {
+            enqueue(&mut end, now, CLASS, frame(to, 0, 0));
+            let until = now + Duration::from_us(2);
+            run(&mut end, &mut now, until);
+        }
+        let is_ignored = |to: &u32| {
+            let before = end.queues().limits().unwrap().counters().ignored;
+            end.notify(now, &notification(63, *to, None), Some(OWN));
+            end.queues().limits().unwrap().counters().ignored > before
+        };
+        (0..destinations).filter(is_ignored).collect::<Vec<u32>>()
+    };
+    assert_eq!(forgotten(1, 400), [0; 0]);
+    let (first, second) = (forgotten(1, 4_000), forgotten(2, 4_000));
+    assert!((400..1_200).contains(&first.len()) && (400..1_200).contains(&second.len()), "{}", first.len());
+    let both = first.iter().filter(|to| second.contains(to)).count();
+    assert!(both < first.len() / 2, "{both} of {}", first.len());
+    // The oldest of a hash is forgotten.
+    assert!(first.iter().all(|&to| to < 3_900));
+}
+
 /// HOSTILE 33: a neighbour that notifies about every frame makes a bounded number of limiters, each with a lowest rate.
 #[test]
 fn hostile_33_a_flood_of_notifications_is_bounded_and_loses_nothing() {
@@ -393,7 +421,7 @@ fn pauses_and_limiters_leave_the_shares_of_the_others() {
     // Class 1 is limited: the other groups get the rest as 30 to 10.
     let mut end: End = Uplink::with(fast(), Managed::new(limiters(false), Some(ets())));
     let message = qcn::Repr::of(9 << 16, (63, 10_000, 500), 1, station(1));
-    let frame = qcn::Frame { destination: OWN, source: MacAddress::local(9), priority: 7, message };
+    let frame = qcn::Frame { destination: OWN, source: MacAddress::local(9), priority: 7, flow: None, message };
     let mut notification = vec![0; frame.emitted_len()];
     frame.emit(&mut notification);
     let bytes = shares(&mut end, PrioritySet(0b0010_1010), &mut |end, now| {

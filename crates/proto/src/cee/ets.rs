@@ -23,6 +23,13 @@ pub struct Group {
     pub bandwidth: u8,
 }
 
+impl Group {
+    /// Bytes that the group gains in a round.
+    fn quantum(&self) -> u32 {
+        ROUND_BYTES / 100 * u32::from(self.bandwidth)
+    }
+}
+
 /// Reason why settings are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EtsError {
@@ -127,14 +134,14 @@ impl Ets {
         }
         loop {
             let turn = usize::from(self.turn);
-            let Group { priorities, bandwidth } = config.groups[turn];
-            let candidates = PrioritySet(ready.0 & priorities.0);
+            let group = &config.groups[turn];
+            let candidates = PrioritySet(ready.0 & group.priorities.0);
             if let Some(priority) = candidates.next_after(self.last[turn]) {
                 let bytes = first_bytes(priority) + GAP_BYTES;
                 if !self.has_gained {
                     self.has_gained = true;
                     // A group that is paused in the middle of its turns saves no more than one of them.
-                    let quantum = ROUND_BYTES / 100 * u32::from(bandwidth);
+                    let quantum = group.quantum();
                     self.deficits[turn] = (self.deficits[turn] + quantum).min(quantum + bytes);
                 }
                 if bytes <= self.deficits[turn] {
@@ -142,7 +149,7 @@ impl Ets {
                     self.last[turn] = priority;
                     return Some(priority);
                 }
-            } else if backlogged.0 & priorities.0 == 0 {
+            } else if backlogged.0 & group.priorities.0 == 0 {
                 self.deficits[turn] = 0;
             }
             self.turn = if turn + 1 == config.groups.len() { 0 } else { self.turn + 1 };
@@ -158,7 +165,7 @@ impl Ets {
         let mut deficit = self.deficits[usize::from(group)];
         let keeps_turn = self.turn == group && self.has_gained && deficit >= bytes;
         if !keeps_turn {
-            let quantum = ROUND_BYTES / 100 * u32::from(config.groups[usize::from(group)].bandwidth);
+            let quantum = config.groups[usize::from(group)].quantum();
             deficit += quantum;
             while deficit < bytes {
                 deficit += quantum;

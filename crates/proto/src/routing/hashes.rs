@@ -53,3 +53,55 @@ impl Choose for HashDestination {
         ports.pick(mix64(frame.destination() as u64))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::HostId;
+
+    struct Four;
+
+    impl Ports for Four {
+        fn count(&self) -> u32 {
+            4
+        }
+        fn digit(&self, host: HostId) -> u32 {
+            host % 4
+        }
+        fn index(&self, host: HostId) -> u32 {
+            host % 4
+        }
+        fn pick(&self, hash: u64) -> u32 {
+            (hash % 4) as u32
+        }
+    }
+
+    /// A frame of a flow whose hash is 1.
+    struct Numbered(u64);
+
+    impl Fields for Numbered {
+        fn source(&self) -> HostId {
+            7
+        }
+        fn destination(&self) -> HostId {
+            9
+        }
+        fn flow_hash(&self) -> u64 {
+            1
+        }
+        fn frame_hash(&self) -> u64 {
+            self.0
+        }
+    }
+
+    #[test]
+    fn hashes_of_frames_spread_a_flow_and_hashes_of_flows_keep_it_together() {
+        for number in 0..100 {
+            let frame = Numbered(mix64(number));
+            let of_frame = (frame.0 % 4) as u32;
+            assert_eq!((Random::choose(&Four, &frame), HashPacket::choose(&Four, &frame)), (of_frame, of_frame));
+            assert_eq!(Hash::choose(&Four, &frame), 1);
+            assert_eq!(HashDestination::choose(&Four, &frame), (mix64(9) % 4) as u32);
+        }
+    }
+}

@@ -128,10 +128,15 @@ pub fn bytes(packet: &Packet, framing: Framing, sender: u32) -> Vec<u8> {
         let source = MacAddress::local(sender);
         return pfc::Repr { source, class_enable: pause.classes.0, quanta: pause.quanta }.emit().to_vec();
     }
+    let cn_flow = (framing == Framing::CN_TAGGED).then(|| packet.flow_number() as u16);
+    if let Some(message) = packet.as_notification() {
+        let [about, to] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
+        return notification_bytes(&message, packet.priority(), about, to, cn_flow);
+    }
     let mut frame = untagged(packet, framing);
-    if framing == Framing::CN_TAGGED {
+    if let Some(flow) = cn_flow {
         let at = qcn::tag_position(&frame);
-        frame.splice(at..at, qcn::tag_bytes(packet.flow_number() as u16));
+        frame.splice(at..at, qcn::tag_bytes(flow));
         // Padding gives way to the tag.
         frame.resize(usize::from(packet.len() as u16) - ethernet::FCS_LEN, 0);
     }
@@ -142,10 +147,6 @@ pub fn bytes(packet: &Packet, framing: Framing, sender: u32) -> Vec<u8> {
 fn untagged(packet: &Packet, framing: Framing) -> Vec<u8> {
     if packet.kind() == Kind::Credit {
         return credit(packet);
-    }
-    if let Some(message) = packet.as_notification() {
-        let [about, to] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
-        return notification_bytes(&message, packet.priority(), about, to);
     }
     if packet.kind() == Kind::Bridge {
         return padded(bridge(packet));

@@ -231,9 +231,9 @@ fn wireshark_reads_congestion_notifications_and_tags_by_our_dissector() {
         destination: MacAddress::local(7),
         data: &[0x45, 0x00, 0x05, 0xDC],
     };
-    let notification = |message| {
-        let frame =
-            qcn::Frame { destination: MacAddress::local(1), source: MacAddress::local(9), priority: 7, message };
+    let notification = |message, flow| {
+        let [destination, source] = [1, 9].map(MacAddress::local);
+        let frame = qcn::Frame { destination, source, priority: 7, flow, message };
         let mut bytes = vec![0; frame.emitted_len()];
         frame.emit(&mut bytes);
         bytes
@@ -243,14 +243,14 @@ fn wireshark_reads_congestion_notifications_and_tags_by_our_dissector() {
         bytes.splice(at..at, qcn::tag_bytes(flow));
         bytes
     };
-    let plain = notification(message);
+    let plain = notification(message, None);
     // What a congestion point of the simulator says.
     let of_switch = qcn::Repr::of(12 << 32 | 3 << 3 | 5, (63, 100_000, 30_000), 5, MacAddress::local(8));
     let mut other_version = plain.clone();
     other_version[18] = 0x10;
     let frames = [
         plain.clone(),
-        of_flow(notification(of_switch), 0x1234),
+        notification(of_switch, Some(0x1234)),
         of_flow(tagged(3, EtherType::IPV4, &ip(Protocol::UDP, &udp(40_001, 40_002, b"data", true))), 77),
         other_version,
         plain[..30].to_vec(),

@@ -15,12 +15,9 @@ fn limits(by_flow: bool) -> Managed<Vec<u8>> {
 /// A notification of the most congestion, about a frame of class 3 from one station of the link to another.
 fn notification(from: MacAddress, to: MacAddress, flow: Option<u16>) -> Vec<u8> {
     let message = qcn::Repr::of(9 << 16, (63, 100_000, 1_000), 3, to);
-    let frame = qcn::Frame { destination: from, source: MacAddress::switch(9), priority: 7, message };
+    let frame = qcn::Frame { destination: from, source: MacAddress::switch(9), priority: 7, flow, message };
     let mut bytes = vec![0; frame.emitted_len()];
     frame.emit(&mut bytes);
-    if let Some(flow) = flow {
-        bytes.splice(16..16, qcn::tag_bytes(flow));
-    }
     bytes
 }
 

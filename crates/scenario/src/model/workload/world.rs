@@ -149,10 +149,11 @@ impl World<'_> {
         if first > last {
             return Err(s.error("members", format!("the first ({first}) is after the last ({last})")));
         }
-        let size = match &self.topology.shape {
-            Shape::Xgft { m, .. } => m.iter().take(level as usize).product(),
-            _ => self.counts.hosts,
+        let Shape::Xgft { m, .. } = &self.topology.shape else {
+            let error = s.error("members", "a chassis in a topology file is the whole network");
+            return Err(error.hint("leave `members` out, or describe the tree with kind = \"xgft\""));
         };
+        let size = m.iter().take(level as usize).product();
         if last < size {
             return Ok(());
         }
