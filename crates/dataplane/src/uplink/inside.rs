@@ -7,7 +7,7 @@ use super::zbridge::ZBridge;
 use crate::controller::ControllerLink;
 use sluicenet_node::credits::Vm;
 use sluicenet_node::gate::Gate;
-use sluicenet_node::uplink::{self, Limits, Origin};
+use sluicenet_node::uplink::{self, Origin};
 use sluicenet_node::vtep::{Event, Inward, Outward, Vtep};
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
@@ -463,10 +463,7 @@ impl<K: UplinkKind> Inside<K> {
 
     /// Whether the rate limiters have room for a frame of a tenant. `read` gives its first bytes.
     pub fn limits_admit(&self, domain: u16, class: Priority, to: MacAddress, read: &dyn Fn(&mut [u8])) -> bool {
-        let kind = self.link.queues();
-        if kind.limits().is_none_or(Limits::is_empty) {
-            return true;
-        }
+        let Some(limits) = self.link.queues().limits().filter(|limits| !limits.is_empty()) else { return true };
         let first_bytes = || {
             let mut bytes = [0; FLOW_BYTES];
             read(&mut bytes);
@@ -474,13 +471,13 @@ impl<K: UplinkKind> Inside<K> {
         };
         let Some(overlay) = &self.overlay else {
             // A tag is no part of the flow.
-            return kind.admits(class, to, || flow_hash(&first_bytes()));
+            return limits.has_room(class, to, || flow_hash(&first_bytes()));
         };
         // A frame whose server is unknown waits for the controller, which has its own limits.
         let tunnel = overlay.vtep.tunnel();
         let Some(server) = overlay.vtep.server_of(domain, to) else { return true };
         let Some(next_hop) = tunnel.next_hop(server) else { return true };
-        kind.admits(class, next_hop, || tunnel.outer_flow(&first_bytes(), server).unwrap_or(0))
+        limits.has_room(class, next_hop, || tunnel.outer_flow(&first_bytes(), server).unwrap_or(0))
     }
 
     /// Takes a frame from the switch.

@@ -2,7 +2,6 @@
 //! uplink is compiled for its kind: without rate limiters and transmission selection it contains neither.
 
 use sluicenet_node::uplink::{self, Limits, Managed, Outgoing, Queues};
-use sluicenet_proto::frame::Priority;
 use sluicenet_proto::time::Instant;
 use sluicenet_wire::ethernet::MacAddress;
 use sluicenet_wire::qcn;
@@ -26,13 +25,9 @@ pub trait UplinkKind: Outgoing<Vec<u8>> + Send + Sized {
     fn limits(&self) -> Option<&Limits<Vec<u8>>> {
         None
     }
-    /// Whether a frame of a class to this destination of the link may be handed over. `flow` is the hash of its flow.
-    fn admits(&self, _class: Priority, _to: MacAddress, _flow: impl FnOnce() -> u64) -> bool {
-        true
-    }
     /// Bytes by which a frame grows on its way to the link.
     fn growth(&self) -> u32 {
-        0
+        if self.limits().is_some_and(Limits::by_flow) { qcn::TAG_LEN as u32 } else { 0 }
     }
 }
 
@@ -53,11 +48,5 @@ impl UplinkKind for Managed<Vec<u8>> {
     }
     fn limits(&self) -> Option<&Limits<Vec<u8>>> {
         Managed::limits(self)
-    }
-    fn admits(&self, class: Priority, to: MacAddress, flow: impl FnOnce() -> u64) -> bool {
-        Managed::admits(self, class, to, flow)
-    }
-    fn growth(&self) -> u32 {
-        Managed::growth(self)
     }
 }

@@ -194,7 +194,7 @@ impl<T: Limited> Limits<T> {
 
     /// Whether a frame of class `p` to this destination may be handed over. `flow` is the [hash](flow_hash) of the frame's
     /// flow, and is asked only if it counts.
-    pub(super) fn has_room(&self, p: Priority, to: MacAddress, flow: impl FnOnce() -> u64) -> bool {
+    pub fn has_room(&self, p: Priority, to: MacAddress, flow: impl FnOnce() -> u64) -> bool {
         if self.queues.is_empty() {
             return true;
         }

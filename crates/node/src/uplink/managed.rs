@@ -7,7 +7,6 @@ use sluicenet_proto::cee::ets::{Ets, EtsConfig};
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::time::Instant;
 use sluicenet_wire::ethernet::{FCS_LEN, MacAddress};
-use sluicenet_wire::qcn;
 
 /// The selection among classes.
 #[derive(Clone, Debug)]
@@ -46,17 +45,6 @@ impl<T: Limited> Managed<T> {
     /// The limiters, if there are any.
     pub fn limits(&self) -> Option<&Limits<T>> {
         self.limits.as_ref()
-    }
-
-    /// Whether a frame of class `p` to this destination may be handed over; see [`Outgoing::has_room`]. `flow` is the hash
-    /// of the frame's flow.
-    pub fn admits(&self, p: Priority, to: MacAddress, flow: impl FnOnce() -> u64) -> bool {
-        self.limits.as_ref().is_none_or(|limits| limits.has_room(p, to, flow))
-    }
-
-    /// Bytes by which a frame grows on its way.
-    pub fn growth(&self) -> u32 {
-        if self.limits.as_ref().is_some_and(Limits::by_flow) { qcn::TAG_LEN as u32 } else { 0 }
     }
 
     /// Handles a congestion notification, in its frame. It must be for the station `own`, if one is given. No choice may be

@@ -151,7 +151,7 @@ fn a_limited_destination_is_full_by_itself_and_holds_nobody_else() {
     enqueue(&mut end, now, CLASS, frame(1, 0, 0));
     run(&mut end, &mut now, us(20));
     cut(&mut end, now, 1, None);
-    let admits = |end: &End, p, to| end.queues().admits(p, station(to), || 0);
+    let admits = |end: &End, p, to| end.queues().limits().unwrap().has_room(p, station(to), || 0);
     let mut held = 0;
     while admits(&end, CLASS, 1) {
         enqueue(&mut end, now, CLASS, frame(1, 0, held));
@@ -256,7 +256,8 @@ fn flows_have_limiters_of_their_own_by_the_tags_of_their_frames() {
     }
     assert_eq!(state(&end), (1, 10));
     let admits = |flow: u16| {
-        end.queues().admits(CLASS, station(1), || sluicenet_proto::overlay::tunnel::flow_hash(&frame(1, flow, 0)))
+        let flow = || sluicenet_proto::overlay::tunnel::flow_hash(&frame(1, flow, 0));
+        end.queues().limits().unwrap().has_room(CLASS, station(1), flow)
     };
     assert!(admits(0) && admits(1));
     let sent = run(&mut end, &mut now, us(130));
