@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::error::{Error, Warning};
-use super::tree::{Document, Span, Table, Value};
+use super::tree::{Document, Node, Span, Table, Value};
 
 /// The text a scenario was read from. Two scenarios are the same wherever they were written.
 #[derive(Clone, Debug, Default)]
@@ -53,17 +53,22 @@ fn exact(root: &Table, key: &str) -> Option<Span> {
     Some(table.get(name)?.key_span)
 }
 
-/// Where the longest part of a dotted key that is given stands.
+/// Where the longest part of a dotted key that is given stands. Tables of a list have numbers, as "slowdown.0.port".
 fn find(root: &Table, key: &str) -> Option<Span> {
     let mut span = None;
-    let mut table = Some(root);
+    let (mut table, mut list): (Option<&Table>, &[Node]) = (Some(root), &[]);
     for part in key.split('.') {
-        let Some(entry) = table.and_then(|t| t.get(part)) else { break };
-        table = match &entry.node.value {
-            Value::Table(inner) => Some(inner),
-            _ => None,
+        let given = match table {
+            Some(table) => table.get(part).map(|entry| (&entry.node, entry.key_span)),
+            None => part.parse::<usize>().ok().and_then(|i| list.get(i)).map(|node| (node, node.span)),
         };
-        span = Some(if table.is_some() { entry.key_span } else { entry.node.span });
+        let Some((node, key_span)) = given else { break };
+        (table, list) = match &node.value {
+            Value::Table(inner) => (Some(inner), &[][..]),
+            Value::List(inner) => (None, &inner[..]),
+            _ => (None, &[][..]),
+        };
+        span = Some(if table.is_some() { key_span } else { node.span });
     }
     span
 }

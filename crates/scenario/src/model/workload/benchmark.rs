@@ -93,6 +93,10 @@ impl HotspotBenchmark {
             let message = format!("the hotspot would drain at {drain} b/s");
             return Err(s.error_at(&["severity", "load"], message).expected("at least 1 Mb/s"));
         }
+        if self.generated == Generated::Output && drain >= self.link.as_bps() {
+            let error = s.error_at(&["severity", "load"], "the receiver's link would be no slower");
+            return Err(error.hint("raise `severity`, or lower `load`"));
+        }
         Ok(())
     }
 
@@ -226,5 +230,7 @@ mod tests {
         assert!(error(&of("cold = \"11 Gb/s\"")).contains("more than its link"));
         let slow = error("generated = \"output\"\nseverity = 1000.0\ndegree = 0.5\nload = 0.05");
         assert!(slow.contains("would drain at 500000 b/s"), "{slow}");
+        let usual = error("generated = \"output\"\nseverity = 1.0\ndegree = 0.5\nload = 1.0");
+        assert!(usual.contains("would be no slower"), "{usual}");
     }
 }
