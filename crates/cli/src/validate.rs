@@ -5,7 +5,6 @@ use super::table::{Table, count, counted};
 use super::{Global, Overrides, output};
 use serde::Serialize;
 use sluicenet_experiment::build::{self, LinkKind};
-use sluicenet_experiment::run::check_slowdowns;
 use sluicenet_scenario::{Scenario, Warning};
 use sluicenet_sim::Engine;
 use std::path::PathBuf;
@@ -48,12 +47,9 @@ impl Validate {
         let kinds = build::link_kinds(s)?;
         // Every variant has to be buildable, not the base alone.
         for v in variants.iter().filter(|v| !v.label.is_empty()) {
-            build::Plan::new(&v.scenario)
-                .and_then(|p| p.check_deadlock(&v.scenario).and_then(|_| check_slowdowns(&v.scenario, &p)))
-                .map_err(|e| e.in_variant(&v.label))?;
+            build::Network::new(&v.scenario).map_err(|e| e.in_variant(&v.label))?;
         }
         let built = build::build(s)?;
-        check_slowdowns(s, &built.plan)?;
         let (is_tree, counts) = (built.plan.tree().is_some(), s.topology.counts());
         let mut warnings: Vec<&Warning> = loaded.warnings.iter().chain(&built.warnings).collect();
         warnings.extend(variants.iter().flat_map(|v| &v.warnings).filter(|w| !loaded.warnings.contains(w)));

@@ -24,7 +24,10 @@ fn bad_input_is_one_clear_error_and_leaves_nothing() {
     dir.file("cycle.cm", "Nodes 4\nConnections 2\nTriggers 2\n0->1 id 1 trigger 1 size 1000 send_done_trigger 2\n\
                           1->2 id 2 trigger 2 size 1000 send_done_trigger 1\ntrigger id 1 oneshot\ntrigger id 2 oneshot\n");
     dir.file("falling.txt", "0 0\n1000 50\n2000 40\n3000 100\n");
-    dir.file("two.topo", "Nodes 2\nTiers 1\nPodsize 2\nTier 0\nDownlink_speed_Gbps 100\nRadix_Down 2\n");
+    dir.file(
+        "four.topo",
+        &std::fs::read_to_string(sluicenet_testkit::repository("crates/scenario/tests/data/small.topo")).unwrap(),
+    );
     let network = "[topology]\nkind = \"single-switch\"\nhosts = 4\n";
     let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n";
     let cases: &[(&str, String, &str)] = &[
@@ -56,7 +59,7 @@ fn bad_input_is_one_clear_error_and_leaves_nothing() {
         ),
         (
             "members of no chassis",
-            "[topology]\nkind = \"htsim\"\nfile = \"two.topo\"\n[[workload]]\nkind = \"background\"\nflow_size = \"1 KB\"\n\
+            "[topology]\nkind = \"htsim\"\nfile = \"four.topo\"\n[[workload]]\nkind = \"background\"\nflow_size = \"1 KB\"\n\
              inter_arrival = \"1 ms\"\nmembers = [0, 0]\n"
                 .into(),
             "a chassis in a topology file is the whole network",
@@ -81,10 +84,6 @@ fn bad_input_is_one_clear_error_and_leaves_nothing() {
     // A matrix of 16 nodes belongs to no network of four hosts, though all its flows would fit; the small one leaves some idle.
     dir.file("large.cm", "Nodes 16\nConnections 1\n0->1 start 0 size 1000\n");
     dir.file("few.cm", "Nodes 2\nConnections 1\n0->1 start 0 size 1000\n");
-    dir.file(
-        "four.topo",
-        &std::fs::read_to_string(sluicenet_testkit::repository("crates/scenario/tests/data/small.topo")).unwrap(),
-    );
     let htsim = |matrix: &str| {
         let text = "[topology]\nkind = \"htsim\"\nfile = \"four.topo\"\n[[workload]]\nkind = \"flow-file\"\nformat = \"htsim\"\n";
         dir.file("htsim.toml", &format!("{text}file = \"{matrix}\"\n"))

@@ -4,10 +4,12 @@ mod congestion;
 mod ideal;
 mod links;
 pub mod server;
+mod slowdowns;
 mod topology;
 
 pub use ideal::{Bits, Ideal};
 pub use links::{LinkKind, link_kinds};
+pub use slowdowns::Slowdowns;
 pub use topology::{Attachment, Plan, SwitchPlan};
 
 use crate::workload::{HostApps, Workloads};
@@ -38,6 +40,8 @@ pub struct Built {
     pub workloads: Workloads,
     /// Times in an empty network.
     pub ideal: Ideal,
+    /// Links that are slower for some time.
+    pub slowdowns: Option<Slowdowns>,
     /// Warnings for the user, before the run.
     pub warnings: Vec<Warning>,
 }
@@ -211,13 +215,14 @@ pub struct Network<'a> {
     pub plan: Arc<Plan>,
     /// In the order of [`Plan::link_index`].
     pub links: Vec<Direction>,
+    slowdowns: Option<Slowdowns>,
     pub(crate) warnings: Vec<Warning>,
 }
 
 impl<'a> Network<'a> {
     /// # Errors
     /// Faults that show only now: links that hold more than a buffer, a graph in two parts, a cycle of lossless
-    /// buffers.
+    /// buffers, a slowdown of a port that does not exist.
     pub fn new(scenario: &'a Scenario) -> Result<Network<'a>> {
         let plan = Arc::new(Plan::new(scenario)?);
         let mut warnings = plan.check_deadlock(scenario)?;
@@ -226,7 +231,8 @@ impl<'a> Network<'a> {
         check_headroom(scenario, &plan, &links)?;
         check_quanta(scenario)?;
         congestion::check_limiters(scenario, &plan)?;
-        let network = Network { scenario, plan, links, warnings };
+        let slowdowns = Slowdowns::of(scenario, &plan)?;
+        let network = Network { scenario, plan, links, slowdowns, warnings };
         congestion::check_buffers(&network)?;
         Ok(network)
     }
@@ -327,7 +333,7 @@ pub fn build(scenario: &Scenario) -> Result<Built> {
         let switch = Switch::new(&config, network.route(i), &network.ports(i), scenario.record.pauses);
         nodes.push(Node::Switch(Box::new(switch)));
     }
-    let Network { links, mut warnings, .. } = network;
+    let Network { links, slowdowns, mut warnings, .. } = network;
     let ideal = Ideal::new(scenario, plan.clone(), &links);
     warnings.extend(workloads.warnings().iter().cloned());
     let (t, u, l) = (&scenario.tcp, &scenario.udp, &scenario.tcplight);
@@ -335,5 +341,5 @@ pub fn build(scenario: &Scenario) -> Result<Built> {
     let stage_latency = delays.into_iter().fold(t.tx_delay, Duration::max);
     let world =
         World { nodes, links, framing: framing(scenario), stage_latency, seed: scenario.seed, part: plan.parts() };
-    Ok(Built { world, plan, workloads, ideal, warnings })
+    Ok(Built { world, plan, workloads, ideal, slowdowns, warnings })
 }

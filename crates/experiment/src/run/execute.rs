@@ -4,7 +4,7 @@ use super::collect::{self, Collector};
 use super::figures::violated;
 use super::{
     Job, Options, Outcome, PS_PER_S, Progress, RunError, capture, control, cpu_seconds, failures, keep, line_mbps,
-    slowdowns, thread_cpu_seconds,
+    thread_cpu_seconds,
 };
 use crate::build::{self, Built};
 use crate::workload::{self, HostApps};
@@ -52,8 +52,8 @@ pub(super) fn execute(
     options: Options<'_>,
 ) -> Result<Outcome, RunError> {
     let s = &job.scenario;
-    let Built { world, plan, workloads, ideal, mut warnings } = built;
-    let (mut engine, operator) = Operator::start(s, &plan, world, options.threads)?;
+    let Built { world, plan, workloads, ideal, slowdowns, mut warnings } = built;
+    let (mut engine, operator) = Operator::start(s, &plan, world, slowdowns, options.threads)?;
     warnings.extend(few_frames_a_window(s, &plan, engine.window(), options.threads));
     let incast_bound = workload::incast_bound(s, &plan, &ideal);
     let line_mbps = line_mbps(s, &plan, &ideal);
@@ -121,7 +121,7 @@ pub(super) fn execute(
 struct Operator {
     control: Option<control::Control>,
     failures: Option<failures::Failures>,
-    slowdowns: Option<slowdowns::Slowdowns>,
+    slowdowns: Option<build::Slowdowns>,
     /// When the control loop runs next.
     next_round: Instant,
     hosts: u32,
@@ -133,6 +133,7 @@ impl Operator {
         s: &Scenario,
         plan: &build::Plan,
         mut world: World<HostApps>,
+        slowdowns: Option<build::Slowdowns>,
         threads: usize,
     ) -> Result<(Engine<HostApps>, Operator), RunError> {
         let (control, failures) = (control::Control::of(s, plan), failures::Failures::of(s, plan));
@@ -141,7 +142,6 @@ impl Operator {
             control::install(s, control.as_ref(), &mut world);
         }
         let mut engine = Engine::new(world, threads).map_err(|e| RunError::Build(build::refused(s, &e)))?;
-        let slowdowns = slowdowns::Slowdowns::of(s, plan).map_err(RunError::Build)?;
         let mut operator = Operator { control, failures, slowdowns, next_round: Instant::ZERO, hosts };
         operator.slow_down(Instant::ZERO, &mut engine);
         if let Some(control) = &operator.control {

@@ -9,7 +9,6 @@ mod failures;
 mod figures;
 mod flow_level;
 mod messages;
-mod slowdowns;
 mod streams;
 mod sweep;
 
@@ -17,7 +16,6 @@ use crate::build::{self, Built};
 use crate::workload;
 pub use describe::{WORK, WORLD};
 pub use figures::{Completion, Figures, ZBridgeTotals, us};
-pub use slowdowns::check_slowdowns;
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_records::{

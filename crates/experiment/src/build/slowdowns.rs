@@ -1,6 +1,6 @@
 //! Links that are slower for some time.
 
-use crate::build::Plan;
+use super::Plan;
 use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
 use sluicenet_proto::time::Instant;
@@ -9,7 +9,7 @@ use sluicenet_scenario::{Quantity, Result, Scenario};
 use std::collections::BTreeMap;
 
 /// A direction of a link, by its sender.
-pub(super) type Sender = (NodeId, PortId);
+pub(crate) type Sender = (NodeId, PortId);
 
 /// A slowdown of one direction.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ struct Slow {
 
 /// The slowdowns of a scenario.
 #[derive(Debug)]
-pub(super) struct Slowdowns {
+pub struct Slowdowns {
     slow: Vec<Slow>,
     /// Times at which anything changes, the next one last.
     changes: Vec<Instant>,
@@ -65,12 +65,12 @@ impl Slowdowns {
     }
 
     /// When anything changes next.
-    pub fn next_event(&self) -> Instant {
+    pub(crate) fn next_event(&self) -> Instant {
         self.changes.last().copied().unwrap_or(Instant::MAX)
     }
 
     /// The rates of all directions that are ever slower, as they are at `now`: the lowest where slowdowns overlap.
-    pub fn turn(&mut self, now: Instant) -> BTreeMap<Sender, Rate> {
+    pub(crate) fn turn(&mut self, now: Instant) -> BTreeMap<Sender, Rate> {
         while self.changes.pop_if(|at| *at <= now).is_some() {}
         let mut rates = self.own.clone();
         for slow in self.slow.iter().filter(|slow| slow.from <= now && now < slow.until) {
@@ -80,14 +80,6 @@ impl Slowdowns {
         }
         rates
     }
-}
-
-/// Refuses slowdowns of ports that do not exist, or that are none.
-///
-/// # Errors
-/// The first of them.
-pub fn check_slowdowns(s: &Scenario, plan: &Plan) -> Result<()> {
-    Slowdowns::of(s, plan).map(|_| ())
 }
 
 #[cfg(test)]
