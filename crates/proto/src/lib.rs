@@ -13,6 +13,7 @@ pub mod cee;
 pub mod frame;
 pub mod hedera;
 pub mod loss;
+pub mod netbump;
 pub mod overlay;
 pub mod rng;
 pub mod routing;

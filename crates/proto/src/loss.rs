@@ -62,11 +62,15 @@ pub enum DropReason {
     Denied,
     /// By active queue management, before the queue was full.
     EarlyDrop,
+    /// Above the rate to which a bump limits its flow.
+    Policed,
+    /// By an extension of a bump, or because the extension did not keep up.
+    Extension,
 }
 
 impl DropReason {
     /// Every reason, in the order of the records.
-    pub const ALL: [DropReason; 27] = [
+    pub const ALL: [DropReason; 29] = [
         DropReason::SwitchBuffer,
         DropReason::HeadroomExceeded,
         DropReason::VswitchUplink,
@@ -94,6 +98,8 @@ impl DropReason {
         DropReason::TunnelEnded,
         DropReason::Denied,
         DropReason::EarlyDrop,
+        DropReason::Policed,
+        DropReason::Extension,
     ];
     /// Number of reasons.
     pub const COUNT: usize = DropReason::ALL.len();
@@ -128,6 +134,8 @@ impl DropReason {
             DropReason::TunnelEnded => "tunnel_ended",
             DropReason::Denied => "denied",
             DropReason::EarlyDrop => "early_drop",
+            DropReason::Policed => "policed",
+            DropReason::Extension => "extension",
         }
     }
 
@@ -144,6 +152,7 @@ impl DropReason {
                 | DropReason::SocketRx
                 | DropReason::NoCredit
                 | DropReason::EarlyDrop
+                | DropReason::Policed
         )
     }
 }

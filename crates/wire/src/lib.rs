@@ -13,6 +13,7 @@ extern crate std;
 
 pub mod agent;
 pub mod arp;
+pub mod bump;
 pub mod checksum;
 pub mod controller;
 pub mod crc;

@@ -117,6 +117,7 @@ fn limiter(qcn: &Qcn) -> ReactionPointConfig {
         max_rate: RATE_MAX,
         min_rate: qcn.min_rate,
         byte_reset: qcn.byte_reset.as_bytes() as u32,
+        byte_reset_after: qcn.byte_reset.as_bytes() as u32 / 2,
         time_reset: qcn.time_reset,
         threshold: qcn.threshold,
         ai_rate: qcn.ai_rate,

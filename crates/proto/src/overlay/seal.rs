@@ -1,12 +1,13 @@
-//! The tag that authenticates a message to or from the controller: HMAC-SHA-256 cut to 128 bits (RFC 2104, RFC 4868).
+//! The tag that authenticates a message: HMAC-SHA-256 cut to 128 bits (RFC 2104, RFC 4868).
 //!
-//! Each server shares a key of its own with the controller, so that a compromised server can forge only its own messages.
+//! Messages to and from the overlay's controller have one. Each server shares a key of its own with the controller, so that
+//! a compromised server can forge only its own messages.
 
 use core::fmt;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use sluicenet_wire::Error;
-use sluicenet_wire::controller::{LEN, Repr, SIGNED_LEN};
+use sluicenet_wire::controller::{LEN, Repr, SIGNED_LEN, TAG_LEN};
 
 /// Bytes of a key.
 pub const KEY_LEN: usize = 32;
@@ -36,14 +37,28 @@ impl Key {
         Key(Hmac::new_from_slice(bytes).expect("HMAC takes keys of any length"))
     }
 
+    /// The tag of these bytes.
+    pub fn tag(&self, bytes: &[u8]) -> [u8; TAG_LEN] {
+        let mut mac = self.0.clone();
+        mac.update(bytes);
+        core::array::from_fn({
+            let tag = mac.finalize().into_bytes();
+            move |i| tag[i]
+        })
+    }
+
+    /// Whether `tag` is the tag of these bytes; the comparison takes constant time.
+    pub fn verifies(&self, bytes: &[u8], tag: &[u8; TAG_LEN]) -> bool {
+        let mut mac = self.0.clone();
+        mac.update(bytes);
+        mac.verify_truncated_left(tag).is_ok()
+    }
+
     /// The bytes of a message with its tag.
     pub fn seal(&self, message: &Repr) -> [u8; LEN] {
         let mut bytes = message.emit();
-        let mut mac = self.0.clone();
-        mac.update(&bytes[..SIGNED_LEN]);
-        let tag = mac.finalize().into_bytes();
-        let (_, signature) = bytes.split_at_mut(SIGNED_LEN);
-        signature.copy_from_slice(&tag[..signature.len()]);
+        let tag = self.tag(&bytes[..SIGNED_LEN]);
+        bytes[SIGNED_LEN..].copy_from_slice(&tag);
         bytes
     }
 
@@ -53,10 +68,10 @@ impl Key {
             ..LEN => return Err(Refused::Malformed(Error::Truncated)),
             _ => bytes.try_into().map_err(|_| Refused::Malformed(Error::Length))?,
         };
-        let (signed, tag) = message.split_at(SIGNED_LEN);
-        let mut mac = self.0.clone();
-        mac.update(signed);
-        mac.verify_truncated_left(tag).map_err(|_| Refused::Forged)?;
+        let Some((signed, tag)) = message.split_last_chunk::<TAG_LEN>() else { unreachable!("shorter than a message") };
+        if !self.verifies(signed, tag) {
+            return Err(Refused::Forged);
+        }
         Repr::parse(message).map_err(Refused::Malformed)
     }
 }

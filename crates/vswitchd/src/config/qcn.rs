@@ -48,6 +48,7 @@ settings! {
             max_rate: link,
             min_rate: at_most(s, min_rate, link)?,
             byte_reset: byte_reset.as_bytes() as u32,
+            byte_reset_after: byte_reset.as_bytes() as u32 / 2,
             time_reset: time_reset.value(),
             threshold,
             ai_rate,

@@ -18,8 +18,10 @@ pub struct ReactionPointConfig {
     pub max_rate: Rate,
     /// The lowest rate.
     pub min_rate: Rate,
-    /// Bytes of a cycle; half of it after fast recovery.
+    /// Bytes of a cycle in fast recovery.
     pub byte_reset: u32,
+    /// Bytes of a cycle after it: half as many in the standard.
+    pub byte_reset_after: u32,
     /// Time of a cycle; half of it after fast recovery. Without it only bytes count (Al-Fares 2012, 5.3.3).
     pub time_reset: Option<Duration>,
     /// Cycles of fast recovery.
@@ -44,6 +46,7 @@ impl ReactionPointConfig {
             max_rate,
             min_rate: Rate(100_000),
             byte_reset: 150_000,
+            byte_reset_after: 75_000,
             time_reset: Some(Duration::from_ms(15)),
             threshold: 5,
             ai_rate: Rate::mbps(5),
@@ -55,9 +58,9 @@ impl ReactionPointConfig {
         }
     }
 
-    /// The length of a cycle: half after fast recovery.
-    fn cycle(&self, reset: u64, stage: u32, rng: &mut Rng) -> u64 {
-        jittered(if stage < self.threshold { reset } else { reset / 2 }, rng)
+    /// The length of a cycle: `during` fast recovery, or `after` it.
+    fn cycle(&self, during: u64, after: u64, stage: u32, rng: &mut Rng) -> u64 {
+        jittered(if stage < self.threshold { during } else { after }, rng)
     }
 }
 
@@ -144,7 +147,12 @@ impl ReactionPoint {
             Some(left) if left > 0 => self.bytes_left = left,
             _ => {
                 self.byte_stage += 1;
-                self.bytes_left = config.cycle(config.byte_reset.into(), self.byte_stage, &mut self.rng);
+                self.bytes_left = config.cycle(
+                    config.byte_reset.into(),
+                    config.byte_reset_after.into(),
+                    self.byte_stage,
+                    &mut self.rng,
+                );
                 self.recover(config, now);
             }
         }
@@ -154,7 +162,7 @@ impl ReactionPoint {
     pub fn handle_timeout(&mut self, config: &ReactionPointConfig, now: Instant) {
         let Some(reset) = config.time_reset.filter(|_| now >= self.cycle_end) else { return };
         self.time_stage += 1;
-        self.cycle_end = now + Duration(config.cycle(reset.0, self.time_stage, &mut self.rng));
+        self.cycle_end = now + Duration(config.cycle(reset.0, reset.0 / 2, self.time_stage, &mut self.rng));
         self.recover(config, now);
     }
 

@@ -1,0 +1,137 @@
+//! Random early detection in a bump (Al-Fares 2012, 5.3.1 and Figure 5.5, lines 9 to 17).
+
+use super::{App, Found, Notice, PACKET_BYTES, Packet, QueueId, Verdict, VirtualQueue, mark_or_drop};
+use crate::aqm::{self, Decision, RedConfig};
+use crate::loss::DropReason;
+use crate::rng::Rng;
+use crate::time::Instant;
+use crate::units::Rate;
+use alloc::vec::Vec;
+
+/// RED: marks with a probability that rises with the average of the virtual queue, and drops above the maximum threshold.
+#[derive(Clone, Debug)]
+pub struct Red {
+    /// The rule. `packet_time` is that of a packet of usual length at the rate of the virtual queue, and set there.
+    pub config: RedConfig,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+/// The state of a virtual queue.
+#[derive(Clone, Debug)]
+pub struct State {
+    red: aqm::Red,
+    config: RedConfig,
+}
+
+impl Red {
+    /// The source's values: thresholds of 20 and 60 packets, `w_q` 0.1. It varies `max_p`.
+    pub fn alfares2012(max_probability: f64) -> RedConfig {
+        RedConfig {
+            min_threshold: 20 * PACKET_BYTES,
+            max_threshold: 60 * PACKET_BYTES,
+            weight: 0.1,
+            max_probability,
+            counts: true,
+            drops_above: true,
+            packet_time: crate::time::Duration::ZERO,
+        }
+    }
+}
+
+impl<P: Packet> App<P> for Red {
+    type State = State;
+
+    fn init(&self, queue: QueueId, rate: Rate) -> State {
+        let config = RedConfig { packet_time: rate.time_for(PACKET_BYTES.into()), ..self.config };
+        State { red: aqm::Red::new(Rng::from_words(&[self.seed, queue.into()])), config }
+    }
+
+    #[inline(always)]
+    fn process(
+        &self,
+        State { red, config }: &mut State,
+        now: Instant,
+        packet: &mut P,
+        queue: &mut VirtualQueue,
+        found: Found,
+        _notices: &mut Vec<Notice<P::Flow>>,
+    ) -> Verdict {
+        let bytes = match found.idle {
+            // Below a byte there is nothing to decay.
+            Some(_) if red.average() < 1.0 => return Verdict::Forward,
+            Some(idle) => {
+                red.on_empty(Instant(now.0.saturating_sub(idle.0)));
+                0
+            }
+            None => queue.bytes(now).min(u32::MAX.into()) as u32,
+        };
+        match red.on_arrival(config, now, bytes) {
+            Decision::Pass => Verdict::Forward,
+            Decision::Mark => mark_or_drop(packet),
+            Decision::Drop => Verdict::Drop(DropReason::EarlyDrop),
+        }
+    }
+
+    fn gauges(&self, state: &State, show: &mut dyn FnMut(&'static str, f64)) {
+        show("average_bytes", state.red.average());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Bump, Frame};
+    use super::*;
+
+    /// Packets at twice the drain rate of 1 Gb/s, for `packets` packets: marked and dropped ones, and the longest queue.
+    fn overload(max_probability: f64, capable: bool, packets: u64) -> (u64, u64, u64) {
+        let mut bump = Bump::new(Red { config: Red::alfares2012(max_probability), seed: 1 }, Rate::gbps(1));
+        let mut longest = 0;
+        for n in 0..packets {
+            // 1,538 B take 12,304 ns.
+            bump.pass(Instant(n * 6_152_000), Frame { capable, ..Frame::default() });
+            longest = longest.max(bump.bytes());
+        }
+        (bump.slot.counts.marked, bump.slot.counts.dropped, longest)
+    }
+
+    #[test]
+    fn nothing_is_marked_below_the_minimum_threshold() {
+        // 38 packets at twice the rate leave 19 in the queue.
+        assert_eq!(overload(1.0, true, 38).0, 0);
+        assert!(overload(1.0, true, 100).0 > 0);
+    }
+
+    #[test]
+    fn a_sender_that_ignores_marks_is_dropped_at_the_maximum_threshold() {
+        let (marked, dropped, longest) = overload(0.1, true, 10_000);
+        // Half of the packets cannot pass a port of half the rate.
+        assert!(marked > 100 && (4_700..5_100).contains(&dropped), "{marked} {dropped}");
+        // The average follows the queue within ten packets.
+        assert!((60 * 1_518..75 * 1_538).contains(&longest), "{longest}");
+    }
+
+    #[test]
+    fn packets_without_ecn_are_dropped_instead_of_marked() {
+        let (marked, dropped, longest) = overload(0.1, false, 10_000);
+        assert_eq!(marked, 0);
+        assert!((4_700..5_100).contains(&dropped), "{dropped}");
+        assert!(longest < 75 * 1_538, "{longest}");
+    }
+
+    #[test]
+    fn a_higher_probability_marks_more() {
+        assert!(overload(0.5, true, 150).0 > 2 * overload(0.05, true, 150).0);
+    }
+
+    #[test]
+    fn the_average_decays_while_the_queue_is_idle() {
+        let mut bump = Bump::new(Red { config: Red::alfares2012(0.1), seed: 1 }, Rate::gbps(1));
+        (0..30).for_each(|n| _ = bump.pass(Instant(n), Frame::default()));
+        let before = bump.slot.state.red.average();
+        // The queue of 30 packets is empty after 369 us; five packet times later the average is down to 0.9^5.
+        bump.pass(Instant(30 * 12_304_000 + 5 * 12_144_000), Frame::default());
+        let ratio = bump.slot.state.red.average() / before;
+        assert!((0.58..0.60).contains(&ratio), "{ratio}");
+    }
+}
