@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod adapter;
+pub mod bump;
 pub mod channels;
 pub mod credits;
 mod deadlines;

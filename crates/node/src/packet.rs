@@ -1,11 +1,13 @@
 //! A frame in the simulator: the contents of its headers and its length, in 56 bytes.
 
 mod bridge;
+mod bump;
 mod roce;
 #[cfg(test)]
 mod tests;
 mod zfabric;
 
+pub use bump::UPDATE_MAX;
 pub use roce::IP_ROCE_BYTES;
 
 use crate::adapter::AdapterFrame;
@@ -72,6 +74,8 @@ pub enum Kind {
     Notification,
     /// A packet of RoCE (`roce.rs`).
     Roce,
+    /// An update between bumps (`bump.rs`).
+    Update,
 }
 
 /// Smallest Ethernet frame, check sequence included (802.3, 3.2.7).

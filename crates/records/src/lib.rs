@@ -39,6 +39,8 @@ pub use files::write_file;
 pub use files::{CAPTURE, Existing, Found, SUMMARY, claim, claim_sweep, lock};
 pub use manifest::{Input, Manifest, PartInfo, RunInfo, RunLog, Status, peak_rss_bytes, sha256_hex};
 pub use reader::{measured_from, read, read_parts};
-pub use tables::{DropRow, FlowRow, LimiterRow, MarkRow, PauseRow, PortRow, QueryRow, QueueRow, TcpRow};
+pub use tables::{
+    BumpRow, DropRow, EstimateRow, FlowRow, LimiterRow, MarkRow, PauseRow, PortRow, QueryRow, QueueRow, TcpRow,
+};
 pub use value::{Cell, Kind, Text, Value};
 pub use writer::{Options, RecordWriter};

@@ -300,6 +300,42 @@ tables! {
         /// Rate to which the limiter recovers.
         target_bps: u64,
     }
+
+    /// One row for each sample of a bump's estimate; the table of queues has the truth at the same times.
+    estimates[9] EstimateRow {
+        /// Time of the sample.
+        time_ps: u64,
+        /// The bump.
+        bump: Text,
+        /// The switch whose queue is estimated.
+        node: Text,
+        /// Port of the switch.
+        port: u16,
+        /// Bytes in the virtual queue, with preambles and gaps.
+        bytes: u64,
+    }
+
+    /// One row for each virtual queue of a bump.
+    bumps[10] BumpRow {
+        /// The bump.
+        bump: Text,
+        /// The switch whose queue is estimated.
+        node: Text,
+        /// Port of the switch.
+        port: u16,
+        /// Frames that the bump has seen on their way to the port.
+        frames: u64,
+        /// Frames that the bump marked with Congestion Experienced.
+        marked: u64,
+        /// Frames that the bump's applications dropped.
+        dropped: u64,
+        /// Congestion notifications that the bump sent.
+        notifications: u64,
+        /// Congestion notifications that the bump acted on.
+        consumed: u64,
+        /// Frames that neighbouring bumps reported.
+        reported: u64,
+    }
 }
 
 const _: () = {
@@ -322,7 +358,19 @@ mod tests {
         };
         assert_eq!(
             TABLES.iter().map(|t| t.name).collect::<Vec<_>>(),
-            ["flows", "queries", "ports", "drops", "pauses", "queues", "tcp", "marks", "limiters"]
+            [
+                "flows",
+                "queries",
+                "ports",
+                "drops",
+                "pauses",
+                "queues",
+                "tcp",
+                "marks",
+                "limiters",
+                "estimates",
+                "bumps"
+            ]
         );
         assert_eq!(
             columns(FlowRow::TABLE),

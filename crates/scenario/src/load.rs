@@ -7,7 +7,7 @@ use super::error::{Error, Result, Warning};
 use super::files::{Files, Input};
 use super::locations::Locations;
 use super::losses::Losses;
-use super::model::{active_queue, *};
+use super::model::{active_queue, bump, *};
 use super::setting::{Choice, Section};
 use super::sweep::{self, Variant};
 use super::tree::{self, Document, Value};
@@ -235,7 +235,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let world =
         World { topology: &topology, counts, server: &server, adapter: &adapter, duration: general.duration, losses };
     let workloads = workloads(&root, &world, files)?;
-    let marks = active_queue::marks(&red, &wred, &switch);
+    let bumps = bump::bumps(&root, &counts, general.level)?;
+    let marks = active_queue::marks(&red, &wred, &switch) || bumps.iter().any(Bump::marks);
     let (roce, dcqcn) = queue_pairs(&root, &framing, marks, &workloads, warnings)?;
     let failures = failures(&root, &topology, &counts)?;
     let mut slowdowns = slowdowns(&root, &counts, general.level)?;
@@ -263,6 +264,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         topology,
         failures,
         slowdowns,
+        bumps,
         switch,
         buffer,
         red: red.enabled.then_some(red),

@@ -44,7 +44,7 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
         match packet.kind() {
             Kind::Pause | Kind::Metadata | Kind::Tunnelled => no_data += 1,
             Kind::Tcp | Kind::Udp | Kind::Light | Kind::Roce => flying_data += 1,
-            Kind::Credit | Kind::Bridge | Kind::Notification => flying_data += 1,
+            Kind::Credit | Kind::Bridge | Kind::Notification | Kind::Update => flying_data += 1,
         }
     }
     let mut towards = vec![0u64; nodes];
@@ -99,6 +99,17 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
                         stages.unsound
                     ),
                 )
+            }
+            Node::Bump(bump) => {
+                let (l, dropped) = (bump.ledger(), bump.drops().total_frames());
+                totals.sent += l.emitted;
+                totals.delivered += l.consumed;
+                totals.dropped += dropped;
+                totals.inside += l.queued;
+                no_data += l.pauses_queued;
+                let balances = l.frames_in + l.emitted == l.frames_out + l.consumed + dropped + l.queued
+                    && l.pauses_in == l.pauses_out + l.pauses_queued;
+                (balances, l.frames_in + l.pauses_in, l.frames_out + l.pauses_out, format!("{l:?}, dropped {dropped}"))
             }
         };
         if !balances || received != arrived || sent != on_wires {

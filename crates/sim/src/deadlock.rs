@@ -22,7 +22,7 @@ pub fn find<A: App>(engine: &Engine<A>) -> Option<Vec<PausedOutput>> {
         for port in 0..s.ports() as PortId {
             let Some(gate) = s.gate(port) else { break };
             for priority in gate.paused().iter().filter(|&p| s.queue_bytes(port, p) > 0) {
-                let (peer, at) = engine.peer(n, port);
+                let (peer, at) = engine.peer_beyond_bumps(n, port);
                 let Node::Switch(peer_switch) = engine.node(peer) else { continue };
                 if !peer_switch.signal(at).is_some_and(|x| x.stopped().contains(priority)) {
                     continue;

@@ -221,6 +221,14 @@ impl<A: App> Engine<A> {
         let (shard, n, port) = self.shards[shard as usize].wires_of(n as usize)[port as usize].peer();
         (self.shards[shard as usize].names[n as usize], port)
     }
+    /// The switch or server, and its port, that frames from a port reach: bumps in between only pass them on.
+    pub fn peer_beyond_bumps(&self, node: NodeId, port: PortId) -> (NodeId, PortId) {
+        let (mut peer, mut at) = self.peer(node, port);
+        while self.node(peer).as_bump().is_some() {
+            (peer, at) = self.peer(peer, at ^ 1);
+        }
+        (peer, at)
+    }
     /// Number of ports of a box.
     pub fn ports(&self, node: NodeId) -> usize {
         let (shard, n) = self.location[node as usize];
@@ -361,6 +369,8 @@ impl Sampler<'_> {
                 let bytes = match &shard.nodes[n as usize] {
                     Node::Switch(s) => (0..8).map(|p| s.queue_bytes(port, p) as u64).sum(),
                     Node::Server(s) => s.host().adapter().used(port) as u64,
+                    // Its ports have no queues: the number is that of a virtual queue.
+                    Node::Bump(bump) => bump.estimate_qlen(Instant(self.next), port),
                 };
                 into.push(QueueSample { at: Instant(self.next), node, port, bytes });
             }
@@ -514,6 +524,7 @@ fn check<A: App>(world: &World<A>) -> Result<Vec<usize>, WorldError> {
         ports[n] = match node {
             Node::Switch(s) => s.ports(),
             Node::Server(s) => s.host().adapter().ports(),
+            Node::Bump(bump) => bump.ports(),
         };
         if ports[n] >= crate::event::MAX_PORTS as usize {
             return Err(WorldError::TooManyPorts { node: n as u32 });

@@ -167,6 +167,7 @@ impl<A: App> Shard<A> {
             let deadline = match &self.nodes[n] {
                 Node::Switch(s) => Device::<Packet>::poll_timeout(&**s),
                 Node::Server(s) => with_server!(s, s => s.poll_timeout()),
+                Node::Bump(bump) => bump.poll_timeout(),
             };
             if deadline != Instant::MAX {
                 self.timer_at[n] = deadline.as_ps();
@@ -353,6 +354,7 @@ impl<A: App> Boxes<'_, A> {
             Node::Switch(s) => core::ptr::from_ref(&**s).cast(),
             // Every server begins with its host.
             Node::Server(s) => core::ptr::from_ref(s.host()).cast(),
+            Node::Bump(bump) => core::ptr::from_ref(&**bump).cast(),
         };
         (0..BOX_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
     }
@@ -385,6 +387,7 @@ impl<A: App> Boxes<'_, A> {
                 s.host().fetch(PrefetchStep::Lists, &mut plan, pool, fetch);
                 Coming { n: n as u32, plan, free }
             }
+            Node::Bump(_) => Coming { n: n as u32, plan: Plan::EMPTY, free },
         }
     }
 
@@ -400,6 +403,7 @@ impl<A: App> Boxes<'_, A> {
                 s.host().fetch(step, &mut coming.plan, pool, fetch);
                 if sends { s.host().adapter().upcoming(coming.free) } else { None }
             }
+            Node::Bump(bump) => bump.upcoming(coming.free),
         };
         if let Some(frame) = frame {
             fetch(pool.address(frame));
@@ -443,6 +447,7 @@ impl<A: App> Boxes<'_, A> {
                     self.pauses.extend(host.take_pauses().into_iter().map(|p| (step.name, p)));
                 }
             }
+            Node::Bump(bump) => step.run(&mut **bump, events, |_, _, _, _, _| {}),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The simulated world: boxes, and the links between them.
 
+use sluicenet_node::bump::Bump;
 use sluicenet_node::device::PortId;
 use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_node::packet::Framing;
@@ -14,6 +15,8 @@ pub enum Node<A> {
     Switch(Box<Switch>),
     /// A server.
     Server(AnyServer<A>),
+    /// A bump in links.
+    Bump(Box<Bump>),
 }
 
 impl<A> Node<A> {
@@ -21,14 +24,21 @@ impl<A> Node<A> {
     pub fn as_switch(&self) -> Option<&Switch> {
         match self {
             Node::Switch(s) => Some(s),
-            Node::Server(_) => None,
+            Node::Server(_) | Node::Bump(_) => None,
         }
     }
     /// The server, if it is one.
     pub fn as_server(&self) -> Option<&AnyServer<A>> {
         match self {
             Node::Server(s) => Some(s),
-            Node::Switch(_) => None,
+            Node::Switch(_) | Node::Bump(_) => None,
+        }
+    }
+    /// The bump, if it is one.
+    pub fn as_bump(&self) -> Option<&Bump> {
+        match self {
+            Node::Bump(bump) => Some(bump),
+            Node::Switch(_) | Node::Server(_) => None,
         }
     }
 }

@@ -120,7 +120,7 @@ impl<'a> Update<'a> {
     }
 
     /// The packets, in the order in which the bump forwarded them.
-    pub fn packets(&self) -> impl ExactSizeIterator<Item = Forwarded> + 'a {
+    pub fn packets(&self) -> impl ExactSizeIterator<Item = Forwarded> + Clone + 'a {
         self.packets
             .chunks_exact(PACKET_LEN)
             .map(|p| Forwarded { wire_bytes: u16::from_be_bytes([p[0], p[1]]), port: u16::from_be_bytes([p[2], p[3]]) })

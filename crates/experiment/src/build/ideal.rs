@@ -4,7 +4,7 @@
 //! at which the last bit has passed every store and stage of the path. It is exact for a single frame, and for a stream
 //! whose window lets it flow.
 
-use super::{Plan, framing};
+use super::{Bumps, Plan, framing};
 use sluicenet_node::device::PortId;
 use sluicenet_node::guest::Transport;
 use sluicenet_node::link::{Direction, NodeId};
@@ -52,7 +52,7 @@ enum Ends {
     External { src: bool, dst: bool, same_root: bool },
     /// In a graph, on the boxes next to them and on their own links, which may differ.
     Edges([NodeId; 2], [Stage; 2]),
-    /// On themselves, where hosts of a graph have several links.
+    /// On themselves, where hosts of a graph have several links or links have bumps.
     Hosts(HostId, HostId),
 }
 
@@ -73,6 +73,7 @@ pub struct Bits {
 pub struct Ideal {
     plan: Arc<Plan>,
     links: Vec<Direction>,
+    bumps: Bumps,
     framing: Framing,
     max_payload: [u64; 4],
     header: [u16; 4],
@@ -91,14 +92,15 @@ pub struct Ideal {
 }
 
 impl Ideal {
-    pub(super) fn new(scenario: &Scenario, plan: Arc<Plan>, links: &[Direction]) -> Ideal {
+    pub(super) fn new(scenario: &Scenario, plan: Arc<Plan>, links: &[Direction], bumps: &Bumps) -> Ideal {
         let growth = scenario.zbridge.growth();
-        let lossy = scenario.server.lossy_vnic.map(|p| (p, Box::new(Ideal::of(scenario, plan.clone(), links, 0))));
-        Ideal { lossy, ..Ideal::of(scenario, plan, links, growth) }
+        let lossy =
+            scenario.server.lossy_vnic.map(|p| (p, Box::new(Ideal::of(scenario, plan.clone(), links, bumps, 0))));
+        Ideal { lossy, ..Ideal::of(scenario, plan, links, bumps, growth) }
     }
 
     /// Where frames between servers are `growth` longer than in the overlay.
-    fn of(scenario: &Scenario, plan: Arc<Plan>, links: &[Direction], growth: u64) -> Ideal {
+    fn of(scenario: &Scenario, plan: Arc<Plan>, links: &[Direction], bumps: &Bumps, growth: u64) -> Ideal {
         let mtu = scenario.host_mtu().as_bytes();
         let timestamps = if scenario.tcp.timestamps { 12 } else { 0 };
         let tunnel = if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() } else { 0 };
@@ -111,6 +113,7 @@ impl Ideal {
                 || scenario.topology.routing.has_control(),
             plan,
             links: links.to_vec(),
+            bumps: bumps.clone(),
             framing: framing(scenario),
             max_payload: [
                 mtu - IP_TCP_BYTES as u64 - timestamps,
@@ -209,6 +212,10 @@ impl Ideal {
         if src == dst {
             return None;
         }
+        if !self.bumps.plans.is_empty() {
+            // Links of a level are not alike.
+            return Some(Ends::Hosts(src, dst));
+        }
         let (from, to) = (self.plan.host(src), self.plan.host(dst));
         let Some(tree) = self.plan.tree() else {
             if from.len() + to.len() > 2 {
@@ -251,7 +258,7 @@ impl Ideal {
                 // Nothing arrives where there is no path.
                 [] => return vec![begin],
                 [port] => {
-                    begin.push(self.stage(node, port));
+                    begin.extend(self.stages(node, port));
                     node = self.plan.peer(node, port).0;
                 }
                 _ => break ports,
@@ -259,17 +266,26 @@ impl Ideal {
         };
         let mut paths = Vec::new();
         for port in ports {
-            let (first, next) = (self.stage(node, port), self.plan.peer(node, port).0);
+            let next = self.plan.peer(node, port).0;
             if !known.contains_key(&next) {
                 let found = if next < self.plan.hosts() { vec![Path::new()] } else { self.walk(next, probe, known) };
                 known.insert(next, found);
             }
             for rest in &known[&next] {
-                let path = core::iter::once(&first).chain(rest).copied().collect();
+                let path = self.stages(node, port).chain(rest.iter().copied()).collect();
                 add_path(&mut paths, path);
             }
         }
         paths.into_iter().map(|path| begin.iter().copied().chain(path).collect()).collect()
+    }
+
+    /// The stores of a port's link: the port itself, and each bump in the link.
+    fn stages(&self, node: NodeId, port: PortId) -> impl Iterator<Item = Stage> + '_ {
+        let stage = self.stage(node, port);
+        let through = self.bumps.through.get(&self.plan.link_index(node, port));
+        let into_bumps = through.into_iter().flat_map(|through| &through.hops);
+        let last = through.map_or(stage, |through| Stage { latency: through.rest.0, ..stage });
+        into_bumps.map(move |hop| Stage { latency: hop.latency.0, first_bit: false, ..stage }).chain([last])
     }
 
     /// The store of a port's link.

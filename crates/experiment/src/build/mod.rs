@@ -1,5 +1,6 @@
 //! From a scenario to a world: boxes, links and the applications on them.
 
+mod bumps;
 mod congestion;
 mod ideal;
 mod links;
@@ -7,6 +8,7 @@ pub mod server;
 mod slowdowns;
 mod topology;
 
+pub use bumps::{BumpPlan, Bumps, Hop, Hops};
 pub use ideal::{Bits, Ideal};
 pub use links::{LinkKind, link_kinds};
 pub use slowdowns::Slowdowns;
@@ -42,6 +44,8 @@ pub struct Built {
     pub ideal: Ideal,
     /// Links that are slower for some time.
     pub slowdowns: Option<Slowdowns>,
+    /// Bumps in links; their boxes follow those of the plan.
+    pub bumps: Bumps,
     /// Warnings for the user, before the run.
     pub warnings: Vec<Warning>,
 }
@@ -216,6 +220,7 @@ pub struct Network<'a> {
     /// In the order of [`Plan::link_index`].
     pub links: Vec<Direction>,
     slowdowns: Option<Slowdowns>,
+    bumps: Bumps,
     pub(crate) warnings: Vec<Warning>,
 }
 
@@ -226,13 +231,14 @@ impl<'a> Network<'a> {
     pub fn new(scenario: &'a Scenario) -> Result<Network<'a>> {
         let plan = Arc::new(Plan::new(scenario)?);
         let mut warnings = plan.check_deadlock(scenario)?;
-        let links = plan.directions(scenario);
+        let mut links = plan.directions(scenario);
+        let bumps = Bumps::place(scenario, &plan, &mut links)?;
         warnings.extend(small_headroom(scenario, &plan, &links));
         check_headroom(scenario, &plan, &links)?;
         check_quanta(scenario)?;
         congestion::check_limiters(scenario, &plan)?;
         let slowdowns = Slowdowns::of(scenario, &plan)?;
-        let network = Network { scenario, plan, links, slowdowns, warnings };
+        let network = Network { scenario, plan, links, slowdowns, bumps, warnings };
         congestion::check_buffers(&network)?;
         Ok(network)
     }
@@ -303,10 +309,10 @@ pub struct Outline {
 /// # Errors
 /// As [`Network::new`].
 pub fn outline(scenario: &Scenario) -> Result<Outline> {
-    let Network { plan, links, mut warnings, .. } = Network::new(scenario)?;
+    let Network { plan, links, bumps, mut warnings, .. } = Network::new(scenario)?;
     let workloads = Workloads::new(scenario, &plan);
     warnings.extend(workloads.warnings().iter().cloned());
-    Ok(Outline { ideal: Ideal::new(scenario, plan.clone(), &links), plan, workloads, warnings })
+    Ok(Outline { ideal: Ideal::new(scenario, plan.clone(), &links, &bumps), plan, workloads, warnings })
 }
 
 /// Builds the world of a scenario.
@@ -333,13 +339,17 @@ pub fn build(scenario: &Scenario) -> Result<Built> {
         let switch = Switch::new(&config, network.route(i), &network.ports(i), scenario.record.pauses);
         nodes.push(Node::Switch(Box::new(switch)));
     }
-    let Network { links, slowdowns, mut warnings, .. } = network;
-    let ideal = Ideal::new(scenario, plan.clone(), &links);
+    let Network { mut links, slowdowns, bumps, mut warnings, .. } = network;
+    let ideal = Ideal::new(scenario, plan.clone(), &links, &bumps);
+    let mut part = plan.parts();
+    for (bump, place) in bumps.build(scenario, &plan, &mut links).into_iter().zip(&bumps.plans) {
+        nodes.push(Node::Bump(Box::new(bump)));
+        part.push(part[place.links[0][0].0 as usize]);
+    }
     warnings.extend(workloads.warnings().iter().cloned());
     let (t, u, l) = (&scenario.tcp, &scenario.udp, &scenario.tcplight);
     let delays = [t.rx_delay, u.tx_delay, u.rx_delay, l.tx_delay, l.rx_delay];
     let stage_latency = delays.into_iter().fold(t.tx_delay, Duration::max);
-    let world =
-        World { nodes, links, framing: framing(scenario), stage_latency, seed: scenario.seed, part: plan.parts() };
-    Ok(Built { world, plan, workloads, ideal, slowdowns, warnings })
+    let world = World { nodes, links, framing: framing(scenario), stage_latency, seed: scenario.seed, part };
+    Ok(Built { world, plan, workloads, ideal, slowdowns, bumps, warnings })
 }

@@ -66,24 +66,22 @@ impl Capture {
         let link = if framing == Framing::PPP { LinkType::Ppp } else { LinkType::Ethernet };
         let mut writer = PcapngWriter::new(BufWriter::new(file)).map_err(RecordError::io(&path, "write"))?;
         let mut seen_at: BTreeMap<(NodeId, PortId), Tap> = BTreeMap::new();
-        let tap = |(node, port): (NodeId, PortId)| {
-            let delay = match node.checked_sub(plan.hosts()) {
-                None => plan.host(node)[port as usize].link.delay,
-                Some(s) => plan.switches()[s as usize].ports[port as usize].link.delay,
-            };
-            Tap { interfaces: Vec::new(), rate: plan.rate(node, port), delay }
-        };
         let ports = plan.selected(s, "pcapng", &s.record.pcapng).map_err(RunError::Build)?;
         for (node, port) in ports {
             let name = format!("{} port {port}", plan.name(node));
             let interface = Interface::simulated(&name, link, plan.rate(node, port).as_bps());
             let id = writer.interface(&interface).map_err(RecordError::io(&path, "write"))?;
             // A port hears frames from the other end of its link: both ends are tapped.
-            let mut see = |at, direction| {
-                seen_at.entry(at).or_insert_with(|| tap(at)).interfaces.push((id, direction));
-            };
-            see((node, port), Direction::Outbound);
-            see(plan.peer(node, port), Direction::Inbound);
+            let (link, far) = (plan.link(node, port), engine.peer(node, port));
+            // Inbound frames come from the far end, or from a bump in the middle of the cable.
+            let half = Duration(link.delay.0 / 2);
+            let cable = if engine.node(far.0).as_bump().is_some() { link.delay - half } else { link.delay };
+            for (at, direction, delay) in
+                [((node, port), Direction::Outbound, link.delay), (far, Direction::Inbound, cable)]
+            {
+                let tap = Tap { interfaces: Vec::new(), rate: link.rate, delay };
+                seen_at.entry(at).or_insert(tap).interfaces.push((id, direction));
+            }
         }
         for &(node, port) in seen_at.keys() {
             engine.capture(node, port);

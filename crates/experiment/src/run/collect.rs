@@ -3,7 +3,7 @@
 use super::ZBridgeTotals;
 use super::capture::Capture;
 use super::messages::{Messages, Seen};
-use crate::build::{Ideal, Plan};
+use crate::build::{Bumps, Ideal, Plan};
 use crate::workload::HostApps;
 use sluicenet_node::adapter::AdapterFrame;
 use sluicenet_node::device::PortId;
@@ -14,14 +14,16 @@ use sluicenet_node::server::{App, QueryRecord};
 use sluicenet_node::switch::{Cause, MarkCounts, PauseEvent};
 use sluicenet_proto::frame::{PRIORITIES, Priority};
 use sluicenet_proto::loss::{DropReason, Drops};
+use sluicenet_proto::netbump::QueueId;
 use sluicenet_proto::tcp::Tcp;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_records::{
-    DropRow, LimiterRow, MarkRow, PauseRow, PortRow, QueueRow, RecordError, RecordWriter, Status, TcpRow, Text,
+    BumpRow, DropRow, EstimateRow, LimiterRow, MarkRow, PauseRow, PortRow, QueueRow, RecordError, RecordWriter, Status,
+    TcpRow, Text,
 };
 use sluicenet_scenario::{Hosts, Record, Scenario};
 use sluicenet_sim::world::Node;
-use sluicenet_sim::{Engine, Epoch};
+use sluicenet_sim::{Engine, Epoch, QueueSample};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -49,7 +51,7 @@ pub fn zbridge(engine: &Engine<HostApps>) -> Option<ZBridgeTotals> {
     counters.reduce(|a, b| a + b).map(ZBridgeTotals::from)
 }
 
-/// Drops of switches and of servers.
+/// Drops of switches and bumps, and of servers.
 pub fn drops(engine: &Engine<HostApps>) -> (Drops, Drops) {
     let (mut switches, mut servers) = (Drops::default(), Drops::default());
     for n in 0..engine.nodes() as NodeId {
@@ -60,6 +62,7 @@ pub fn drops(engine: &Engine<HostApps>) -> (Drops, Drops) {
                 }
             }
             Node::Server(s) => servers.add(s.host().drops()),
+            Node::Bump(bump) => switches.add(bump.drops()),
         }
     }
     (switches, servers)
@@ -196,7 +199,9 @@ pub struct Collector {
     capture: Capture,
     tcp: Option<TcpSampling>,
     limiters: Option<Sampling>,
+    /// Names of the boxes, bumps last.
     names: Vec<Text>,
+    bumps: Bumps,
     wire_overhead: u64,
     now: Instant,
     epochs: u64,
@@ -211,6 +216,7 @@ impl Collector {
     pub fn new(
         s: &Scenario,
         plan: Arc<Plan>,
+        bumps: Bumps,
         ideal: Ideal,
         writer: Option<RecordWriter>,
         capture: Capture,
@@ -219,7 +225,11 @@ impl Collector {
             record: s.record.clone(),
             tcp: TcpSampling::new(s, &plan),
             limiters: s.record.limiters.map(Sampling::new),
-            names: (0..plan.nodes() as NodeId).map(|n| Text::from(plan.name(n))).collect(),
+            names: {
+                let of_bumps = (0..bumps.plans.len()).map(|i| Text::from(format!("bump {i}")));
+                (0..plan.nodes() as NodeId).map(|n| Text::from(plan.name(n))).chain(of_bumps).collect()
+            },
+            bumps,
             wire_overhead: s.framing.gap_bytes(),
             plan,
             messages: Messages::new(s, Arc::new(ideal)),
@@ -259,21 +269,13 @@ impl Collector {
         self.messages.at(self.now, || open_flows(engine, self.now));
         let pauses: Vec<PauseRow> = epoch.pauses.iter().filter_map(|(n, p)| self.pause(*n, p)).collect();
         self.capture.write(epoch.captured, epoch.now)?;
+        let (samples, estimates) = self.samples(&epoch.samples);
         if let Some(w) = &mut self.writer {
             if self.record.pauses {
                 w.write(&pauses)?;
             }
-            let samples: Vec<QueueRow> = epoch
-                .samples
-                .iter()
-                .map(|q| QueueRow {
-                    time_ps: q.at.as_ps(),
-                    node: self.names[q.node as usize].clone(),
-                    port: q.port,
-                    bytes: q.bytes,
-                })
-                .collect();
             w.write(&samples)?;
+            w.write(&estimates)?;
             if let Some(tcp) = &mut self.tcp {
                 w.write(&tcp.take(engine, epoch.now))?;
             }
@@ -286,6 +288,29 @@ impl Collector {
             }
         }
         Ok(())
+    }
+
+    /// The rows of samples: of queues, and of the estimates of bumps.
+    fn samples(&self, samples: &[QueueSample]) -> (Vec<QueueRow>, Vec<EstimateRow>) {
+        let (queues, estimates): (Vec<_>, Vec<_>) =
+            samples.iter().partition(|sample| (sample.node as usize) < self.plan.nodes());
+        let queue = |sample: &QueueSample| {
+            let &QueueSample { at, node, port, bytes } = sample;
+            QueueRow { time_ps: at.as_ps(), node: self.names[node as usize].clone(), port, bytes }
+        };
+        let estimate = |sample: &QueueSample| {
+            let (time_ps, bump) = (sample.at.as_ps(), self.names[sample.node as usize].clone());
+            let (node, port) = self.watched(sample.node, sample.port);
+            EstimateRow { time_ps, bump, node, port, bytes: sample.bytes }
+        };
+        (queues.into_iter().map(queue).collect(), estimates.into_iter().map(estimate).collect())
+    }
+
+    /// The switch and port of a virtual queue of a bump.
+    fn watched(&self, bump: NodeId, queue: QueueId) -> (Text, PortId) {
+        let place = &self.bumps.plans[bump as usize - self.plan.nodes()];
+        let (node, port) = place.watched[usize::from(queue)];
+        (self.names[node as usize].clone(), port)
     }
 
     /// A pause that ended becomes a row; one that began is remembered with the pause that caused it.
@@ -369,10 +394,14 @@ impl Collector {
             let marks = self.marks(&engine, n);
             marked += marks.iter().map(|m| m.frames).sum::<u64>();
             notifications += marks.iter().map(|m| m.notifications).sum::<u64>();
+            let virtual_queues = self.virtual_queues(&engine, n);
+            marked += virtual_queues.iter().map(|q| q.marked).sum::<u64>();
+            notifications += virtual_queues.iter().map(|q| q.notifications).sum::<u64>();
             if let Some(w) = writer.as_mut().filter(|_| self.record.ports) {
                 w.write(&ports)?;
                 w.write(&drops)?;
                 w.write(&marks)?;
+                w.write(&virtual_queues)?;
             }
         }
         // Only rows are left: they need not share the memory with the world.
@@ -395,6 +424,26 @@ impl Collector {
         classes.filter_map(row).collect()
     }
 
+    /// The rows of the virtual queues of box `n`.
+    fn virtual_queues(&self, engine: &Engine<HostApps>, n: NodeId) -> Vec<BumpRow> {
+        let Some(bump) = engine.node(n).as_bump() else { return Vec::new() };
+        let row = |queue: QueueId| {
+            let ((node, port), counts) = (self.watched(n, queue), bump.counts(queue));
+            BumpRow {
+                bump: self.names[n as usize].clone(),
+                node,
+                port,
+                frames: counts.packets,
+                marked: counts.marked,
+                dropped: counts.dropped,
+                notifications: counts.notices,
+                consumed: counts.consumed,
+                reported: counts.reported,
+            }
+        };
+        (0..bump.queues() as QueueId).map(row).collect()
+    }
+
     /// The rows of the ports of box `n`, and of its drops.
     fn ports(
         &self,
@@ -410,6 +459,11 @@ impl Collector {
             Node::Server(s) => DropReason::ALL
                 .iter()
                 .map(|&r| (0, 0, r, s.host().drops().frames(r), s.host().drops().bytes(r)))
+                .filter(|d| d.3 > 0)
+                .collect(),
+            Node::Bump(bump) => DropReason::ALL
+                .iter()
+                .map(|&r| (0, 0, r, bump.drops().frames(r), bump.drops().bytes(r)))
                 .filter(|d| d.3 > 0)
                 .collect(),
         };
@@ -428,6 +482,7 @@ impl Collector {
                     let a = s.host().adapter();
                     (Some(a.gate(port)), Some(a.signal(port)), a.max_used(port))
                 }
+                Node::Bump(_) => unreachable!("a bump has no rows of ports"),
             };
             let paused = |p: Priority| gate.map_or(0, |g| g.paused_time(now, p).as_ps());
             let rate = self.plan.rate(n, port);
@@ -451,7 +506,9 @@ impl Collector {
                 utilisation: (busy as f64 / now.as_ps().max(1) as f64).min(1.0),
             }
         };
-        ((0..engine.ports(n) as PortId).map(port_row).collect(), of_node.iter().map(drop_row).collect())
+        // The ports of a bump have no queues and no pauses: their counts are those of the link's ends.
+        let ports = if engine.node(n).as_bump().is_some() { 0 } else { engine.ports(n) as PortId };
+        ((0..ports).map(port_row).collect(), of_node.iter().map(drop_row).collect())
     }
 }
 

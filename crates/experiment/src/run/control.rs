@@ -285,7 +285,7 @@ pub(super) fn install<A>(s: &Scenario, control: Option<&Control>, world: &mut Wo
             Some(steering) => Node::Switch(Box::new(switch.steered(steering))),
             None => Node::Switch(switch),
         },
-        server @ Node::Server(_) => server,
+        other @ (Node::Server(_) | Node::Bump(_)) => other,
     };
     world.nodes = std::mem::take(&mut world.nodes).into_iter().map(steer).collect();
 }
@@ -293,7 +293,7 @@ pub(super) fn install<A>(s: &Scenario, control: Option<&Control>, world: &mut Wo
 fn of<A: App>(engine: &mut Engine<A>, switch: u32) -> Option<&mut Steering> {
     match engine.node_mut(switch) {
         Node::Switch(switch) => switch.steering_mut(),
-        Node::Server(_) => None,
+        Node::Server(_) | Node::Bump(_) => None,
     }
 }
 

@@ -52,13 +52,13 @@ pub(super) fn execute(
     options: Options<'_>,
 ) -> Result<Outcome, RunError> {
     let s = &job.scenario;
-    let Built { world, plan, workloads, ideal, slowdowns, mut warnings } = built;
-    let (mut engine, operator) = Operator::start(s, &plan, world, slowdowns, options.threads)?;
+    let Built { world, plan, workloads, ideal, slowdowns, bumps, mut warnings } = built;
+    let (mut engine, operator) = Operator::start(s, &plan, &bumps, world, slowdowns, options.threads)?;
     warnings.extend(few_frames_a_window(s, &plan, engine.window(), options.threads));
     let incast_bound = workload::incast_bound(s, &plan, &ideal);
     let line_mbps = line_mbps(s, &plan, &ideal);
     let capture = capture::Capture::start(s, &plan, &mut engine, options.out.as_deref())?;
-    let mut collector = Collector::new(s, plan.clone(), ideal, writer, capture);
+    let mut collector = Collector::new(s, plan.clone(), bumps, ideal, writer, capture);
     let clock = if options.threads > 1 { cpu_seconds } else { thread_cpu_seconds };
     let (cpu, wall) = (clock(), std::time::Instant::now());
     let run = Drive { scenario: s, operator, is_finite: workloads.is_finite(), progress: options.progress };
@@ -132,6 +132,7 @@ impl Operator {
     fn start(
         s: &Scenario,
         plan: &build::Plan,
+        bumps: &build::Bumps,
         mut world: World<HostApps>,
         slowdowns: Option<build::Slowdowns>,
         threads: usize,
@@ -152,7 +153,9 @@ impl Operator {
             operator.fail(Instant::ZERO, &mut engine);
         }
         if let Some(interval) = s.record.queues {
-            let ports = plan.selected(s, "queue_ports", &s.record.queue_ports).map_err(RunError::Build)?;
+            let mut ports = plan.selected(s, "queue_ports", &s.record.queue_ports).map_err(RunError::Build)?;
+            // The estimates of the same queues.
+            ports.extend(bumps.estimating(plan, &ports));
             engine.sample(interval, ports);
         }
         Ok((engine, operator))
@@ -265,6 +268,7 @@ fn overrun(s: &Scenario, plan: &build::Plan, engine: &Engine<HostApps>) -> Optio
             // One buffer holds the headroom of all links.
             (frames > 0).then(|| (frames, String::new(), 0..plan.ports(n) as PortId))
         }
+        Node::Bump(_) => None,
     };
     let worst = (0..engine.nodes() as NodeId).filter_map(|n| Some((n, at(n)?))).max_by_key(|(_, of)| of.0);
     let (n, (frames, port_name, ports)) = worst?;

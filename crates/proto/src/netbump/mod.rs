@@ -175,7 +175,7 @@ pub struct Slot<S> {
 pub struct Counts {
     /// Packets that entered it.
     pub packets: u64,
-    /// Packets that left the bump marked, by this bump or an earlier box.
+    /// Packets that the application marked.
     pub marked: u64,
     /// Packets that the application dropped.
     pub dropped: u64,
@@ -183,6 +183,8 @@ pub struct Counts {
     pub consumed: u64,
     /// Notifications that the bump sent.
     pub notices: u64,
+    /// Packets that neighbouring bumps reported.
+    pub reported: u64,
 }
 
 impl<S> Slot<S> {
@@ -207,13 +209,14 @@ pub fn pass<P: Packet, A: App<P>>(
     let wait = queue.empty_at();
     let found = Found { idle: (wait <= now).then(|| now.since(wait)) };
     let (is_notification, before) = (packet.notification().is_some(), notices.len());
+    let was_marked = packet.ecn() == Ecn::Ce;
     if !is_notification {
         counts.packets += 1;
         app.vaqm(state, now, packet, queue);
     }
     let verdict = app.process(state, now, packet, queue, found, notices);
     match verdict {
-        Verdict::Forward => counts.marked += u64::from(packet.ecn() == Ecn::Ce),
+        Verdict::Forward => counts.marked += u64::from(!was_marked && packet.ecn() == Ecn::Ce),
         Verdict::Drop(_) => {
             counts.dropped += 1;
             if !is_notification {

@@ -7,7 +7,7 @@
 use super::QueueId;
 use crate::time::{Duration, Instant};
 use alloc::vec::Vec;
-use sluicenet_wire::bump::{Forwarded, PACKETS_MAX, Update};
+use sluicenet_wire::bump::{Forwarded, PACKETS_MAX, Repr, Update};
 
 /// The sender's half: collects forwarded packets until an update is due.
 #[derive(Clone, Debug)]
@@ -34,6 +34,20 @@ pub struct Sequence {
     pub wait: Duration,
     /// Time from its first packet to its last.
     pub span: Duration,
+}
+
+impl From<&Repr> for Sequence {
+    fn from(repr: &Repr) -> Sequence {
+        let (wait, span) = (Duration::from_ns(repr.wait_ns.into()), Duration::from_ns(repr.span_ns.into()));
+        Sequence { sequence: repr.sequence, bytes_before: repr.bytes_before, wait, span }
+    }
+}
+
+impl Receiver {
+    /// [Merges](Receiver::merge) an update in a frame, whose tag has been checked.
+    pub fn merge_frame(&mut self, now: Instant, update: &Update<'_>, enter: impl FnMut(u16, Instant, u64) -> bool) {
+        self.merge(now, update.repr.incarnation, (&update.repr).into(), update.packets(), enter);
+    }
 }
 
 impl Reporter {
@@ -126,31 +140,37 @@ impl Receiver {
     ///
     /// The bytes of lost updates are known from the next one, but not their ports: they are divided like the bytes of that
     /// one. The error of this lasts until the queue is empty or full.
-    pub fn merge(&mut self, now: Instant, update: &Update<'_>, mut enter: impl FnMut(u16, Instant, u64) -> bool) {
-        let repr = &update.repr;
+    pub fn merge<I>(
+        &mut self,
+        now: Instant,
+        incarnation: u32,
+        fields: Sequence,
+        packets: I,
+        mut enter: impl FnMut(u16, Instant, u64) -> bool,
+    ) where
+        I: ExactSizeIterator<Item = Forwarded> + Clone,
+    {
         let mut missing = 0;
-        if let Some((incarnation, sequence, bytes)) = self.expected
-            && incarnation == repr.incarnation
+        if let Some((known, sequence, bytes)) = self.expected
+            && known == incarnation
         {
-            let ahead = repr.sequence.wrapping_sub(sequence);
+            let ahead = fields.sequence.wrapping_sub(sequence);
             if ahead >= 1 << 31 {
                 self.counts.stale += 1;
                 return;
             }
             self.counts.lost += u64::from(ahead);
             if ahead > 0 {
-                missing = repr.bytes_before.wrapping_sub(bytes).min(ESTIMATE_MAX);
+                missing = fields.bytes_before.wrapping_sub(bytes).min(ESTIMATE_MAX);
             }
         }
-        let sum: u32 = update.packets().map(|packet| u32::from(packet.wire_bytes)).sum();
-        let next = (repr.incarnation, repr.sequence.wrapping_add(1), repr.bytes_before.wrapping_add(sum));
-        self.expected = Some(next);
+        let sum: u32 = packets.clone().map(|packet| u32::from(packet.wire_bytes)).sum();
+        self.expected = Some((incarnation, fields.sequence.wrapping_add(1), fields.bytes_before.wrapping_add(sum)));
         self.counts.merged += 1;
-        let limit = |ns: u32| Duration::from_ns(ns.into()).min(self.age_max);
-        let (wait, span) = (limit(repr.wait_ns), limit(repr.span_ns));
+        let (wait, span) = (fields.wait.min(self.age_max), fields.span.min(self.age_max));
         let newest = Instant(now.0.saturating_sub((self.latency + wait).0));
-        let count = update.packets().len() as u64;
-        for (i, packet) in (0..count).zip(update.packets()) {
+        let count = packets.len() as u64;
+        for (i, packet) in (0..count).zip(packets) {
             let before_newest = if count > 1 { span.0 / (count - 1) * (count - 1 - i) } else { 0 };
             let at = Instant(newest.0.saturating_sub(before_newest));
             let own = u64::from(packet.wire_bytes);
@@ -187,7 +207,6 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
     use crate::units::Rate;
-    use sluicenet_wire::bump::Repr;
     use sluicenet_wire::ethernet::MacAddress;
 
     const START: Instant = Instant(1_000_000_000_000);
@@ -215,7 +234,7 @@ mod tests {
 
     /// Merges an update; port 5 has a virtual queue.
     fn merge(receiver: &mut Receiver, now: Instant, frame: &[u8], queue: &mut VirtualQueue) {
-        receiver.merge(now, &Update::parse(frame).unwrap(), |port, at, bytes| {
+        receiver.merge_frame(now, &Update::parse(frame).unwrap(), |port, at, bytes| {
             if port == 5 {
                 queue.arrive_late(now, at, bytes);
             }
@@ -249,7 +268,7 @@ mod tests {
         let frame = update(&mut reporter, START + Duration::from_us(22)).unwrap();
         let mut receiver = Receiver::new(Duration::from_us(5), Duration::from_ms(1));
         let mut at = Vec::new();
-        receiver.merge(START + Duration::from_us(27), &Update::parse(&frame).unwrap(), |port, when, bytes| {
+        receiver.merge_frame(START + Duration::from_us(27), &Update::parse(&frame).unwrap(), |port, when, bytes| {
             at.push((when.since(START).as_us(), bytes));
             port == 5
         });
@@ -308,7 +327,7 @@ mod tests {
         let mut receiver = Receiver::new(Duration::ZERO, Duration::from_us(100));
         let mut queue = VirtualQueue::new(Rate::gbps(1), None);
         merge(&mut receiver, START, &first, &mut queue);
-        receiver.merge(START, &Update::parse(&second).unwrap(), |_, at, bytes| {
+        receiver.merge_frame(START, &Update::parse(&second).unwrap(), |_, at, bytes| {
             assert_eq!((START.since(at), bytes), (Duration::from_us(100), 1_000 + u64::from(ESTIMATE_MAX)));
             true
         });

@@ -2,6 +2,7 @@
 //! sections.
 
 pub(crate) mod active_queue;
+pub(crate) mod bump;
 mod control;
 mod ets;
 mod general;
@@ -19,6 +20,7 @@ mod testbed;
 mod workload;
 
 pub use active_queue::{Above, CongestionManagement, NotCapable, Red, Wred, WredEcn};
+pub use bump::{Bump, BumpApp, Only};
 pub use control::{Control, Failure, FlowLevel, SharedRates, Slowdown};
 pub use ets::Ets;
 pub use general::{FlowControl, General, Hypervisor, Level, ParameterSet};
@@ -59,6 +61,7 @@ pub static ROOT: Spec = crate::tables! {
     control: Kind::Table(Control::SPEC),
     failure: Kind::Tables(&[Failure::SPEC]),
     slowdown: Kind::Tables(&[Slowdown::SPEC]),
+    bump: Kind::Tables(&[Bump::SPEC]),
     switch: Kind::Table(Switch::SPEC),
     buffer: Kind::Table(SharedBuffer::SPEC),
     red: Kind::Table(Red::SPEC),
@@ -108,6 +111,9 @@ pub struct Scenario {
     /// Links that are slower for some time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slowdowns: Vec<Slowdown>,
+    /// Bumps in links.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bumps: Vec<Bump>,
     /// Every switch.
     pub switch: Switch,
     /// One pool of memory for each switch.

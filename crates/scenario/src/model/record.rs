@@ -108,7 +108,7 @@ impl Record {
 }
 
 /// A list of ports by name.
-fn selected(s: &Section<'_>, name: &str, counts: &Counts) -> Result<Vec<PortSelector>> {
+pub(super) fn selected(s: &Section<'_>, name: &str, counts: &Counts) -> Result<Vec<PortSelector>> {
     let Some(node) = s.get(name) else { return Ok(Vec::new()) };
     let Value::List(list) = &node.value else { return Err(s.wrong(node, "a list of ports")) };
     list.iter().map(|node| port_of(s, node, counts)).collect()

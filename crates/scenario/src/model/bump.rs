@@ -1,0 +1,381 @@
+//! `[[bump]]`: bumps in links, with the applications of NetBump (Al-Fares 2012, chapter 5).
+
+use core::ops::RangeInclusive;
+use serde::Serialize;
+use sluicenet_proto::aqm::RedConfig;
+use sluicenet_proto::cee::qcn::ReactionPointConfig;
+use sluicenet_proto::netbump::{BumpCongestionPoint, BumpReactionPoint, Dctcp, Filter, L4s, PACKET_BYTES, Red, Stock};
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+use sluicenet_wire::ipv4::Protocol;
+
+use super::record::selected;
+use super::{Counts, Level, PortSelector};
+use crate::error::Result;
+use crate::setting::{Kind, Section, Setting, Settings, Spec, shown};
+use crate::tree::{Document, Span, Table, Value, name_hint};
+use crate::units::{BUFFER, Bytes, DURATION_MAX, POSITIVE_RATE, POSITIVE_TIME};
+use crate::{choices, settings};
+
+/// Bumps of a scenario, links of a bump, and applications of a bump.
+const BUMPS_MAX: usize = 4096;
+const LINKS_MAX: usize = 64;
+const APPS_MAX: usize = 16;
+/// Packets of a simulated update.
+const BATCH: RangeInclusive<u32> = 1..=8;
+/// Delays of the links between bumps: at least 1 ns, so that one bump can be simulated ahead of another.
+const UPDATE_DELAY: RangeInclusive<Duration> = Duration::from_ns(1)..=DURATION_MAX;
+/// Probabilities.
+const PROBABILITY: RangeInclusive<f64> = 0.0..=1.0;
+/// The default size of a queue that is given in packets.
+const fn packets(n: u32) -> Bytes {
+    Bytes((n * PACKET_BYTES) as u64)
+}
+
+settings! {
+    /// a bump in links, which acts for the switches behind them (NetBump)
+    pub model struct Bump in "bump" (s, counts: &Counts) {
+        /// the links, each by one of its ends: ["switch 2 port 5", "host 3"]
+        links: Vec<PortSelector> as (Kind::Ports) = links(s, counts)?,
+        /// the time that a frame takes through it, from its last bit in to its first bit out
+        // Less than ours takes over shared memory at 99.9 %; the source's bump takes 30 us (Table 5.2).
+        latency: Duration = Duration::from_us(1),
+        /// bytes at which a virtual queue is full; default: it has no limit
+        #[serde(skip_serializing_if = "Option::is_none")]
+        buffer: Option<Bytes> [BUFFER],
+        /// the applications, one after the other; default none: the bump only estimates
+        app: Vec<BumpApp> as (Kind::Tables(APPS)) = apps(s)?,
+        /// the priority of its notifications
+        // In a class of their own they pass the frames that they are about, as those of switches do.
+        notification_priority: u8 [0..=7] = 7,
+        /// the numbers of the bumps to which it tells what it has forwarded
+        neighbours: Vec<u32> [0..=BUMPS_MAX as u32 - 1] = Vec::new(),
+        /// packets of an update; a full update leaves at once
+        update_packets: u32 [BATCH] = 8,
+        /// the longest time that a packet waits for its update
+        update_interval: Duration [POSITIVE_TIME] = Duration::from_us(20),
+        /// the time that an update takes to a neighbour, over a link of its own
+        update_delay: Duration [UPDATE_DELAY] = Duration::from_us(1),
+    }
+}
+
+impl Bump {
+    /// Whether it marks packets.
+    pub fn marks(&self) -> bool {
+        self.app.iter().any(|app| matches!(app, BumpApp::Red(_) | BumpApp::Dctcp(_) | BumpApp::L4s(_)))
+    }
+}
+
+/// An application of a bump.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum BumpApp {
+    /// Random early detection.
+    Red(RedApp),
+    /// DCTCP's marking.
+    Dctcp(DctcpApp),
+    /// The marking ramp of L4S.
+    L4s(L4sApp),
+    /// QCN's congestion point.
+    QcnCongestionPoint(CongestionPointApp),
+    /// QCN's reaction point.
+    QcnReactionPoint(ReactionPointApp),
+}
+
+settings! {
+    /// marks by the average of the virtual queue, and drops above the maximum threshold (Al-Fares 2012, 5.3.1)
+    pub model struct RedApp in kind "red" (s) {
+        /// the average below which nothing is marked; default 20 packets of 1,518 B
+        min_threshold: Bytes [BUFFER] = packets(20),
+        /// the average from which every packet is dropped; default 60 packets
+        max_threshold: Bytes [BUFFER] = packets(60),
+        /// the weight of a packet in the average, w_q
+        weight: f64 [f64::MIN_POSITIVE..=1.0] = 0.1,
+        /// the probability of a mark just below the maximum threshold, max_p
+        // The source shows two values and does not say which; Floyd and Jacobson's is 0.02, and 0.1 is recommended since.
+        max_probability: f64 [PROBABILITY] = 0.1,
+        /// the packets it acts on; default all
+        only: Only as (Kind::Table(Only::SPEC)) = only(s)?,
+    }
+}
+
+settings! {
+    /// marks every packet that finds more than a threshold (Al-Fares 2012, 5.3.2)
+    pub model struct DctcpApp in kind "dctcp" (s) {
+        /// the threshold K; default 20 packets of 1,518 B
+        threshold: Bytes [BUFFER] = packets(20),
+        /// the packets it acts on; default all
+        only: Only as (Kind::Table(Only::SPEC)) = only(s)?,
+    }
+}
+
+settings! {
+    /// marks packets with ECT(1) by the time that they would wait (RFC 9332, Appendix A.1)
+    pub model struct L4sApp in kind "l4s" (s) {
+        /// the wait from which packets are marked
+        minimum: Duration = Duration::from_us(800),
+        /// the width of the ramp, behind which every packet is marked
+        range: Duration [POSITIVE_TIME] = Duration::from_us(400),
+        /// the packets it acts on; default all
+        only: Only as (Kind::Table(Only::SPEC)) = only(s)?,
+    }
+}
+
+settings! {
+    /// notifies senders of congestion (Al-Fares 2012, 5.3.3)
+    pub model struct CongestionPointApp in kind "qcn-congestion-point" (s) {
+        /// the queue length at equilibrium, Q_eq
+        set_point: Bytes [BUFFER] = Bytes(20_000),
+        /// the weight w of the queue's growth in the feedback
+        weight: u32 [0..=100] = 1,
+        /// the largest feedback
+        feedback_max: u8 [1..=63] = 32,
+        /// the probability of a notification at the smallest feedback
+        least_probability: f64 [PROBABILITY] = 0.01,
+        /// the probability at the largest feedback
+        plateau: f64 [PROBABILITY] = 0.2,
+        /// the packets it acts on; default all
+        only: Only as (Kind::Table(Only::SPEC)) = only(s)?,
+    }
+}
+
+settings! {
+    /// drops packets above the rates that notifications allow (Al-Fares 2012, 5.3.3)
+    pub model struct ReactionPointApp in kind "qcn-reaction-point" (s) {
+        /// the lowest rate of a flow
+        min_rate: Rate [POSITIVE_RATE] = Rate::mbps(1),
+        /// bytes that a flow may send at once beyond its rate; default 10 packets of 1,518 B
+        burst: Bytes [BUFFER] = packets(10),
+        /// bytes of a cycle of fast recovery; default 600 packets
+        byte_reset: Bytes [BUFFER] = packets(600),
+        /// bytes of a cycle after it; default 100 packets
+        byte_reset_after: Bytes [BUFFER] = packets(100),
+        /// cycles of fast recovery
+        threshold: u32 [1..=100] = 5,
+        /// rise of the target rate in active increase
+        ai_rate: Rate [POSITIVE_RATE] = Rate(1_500_000),
+        /// a feedback of n cuts the rate by n / 2^gd
+        gd: u8 [1..=20] = 7,
+        /// the lowest factor of a cut, in percent
+        min_decrease_factor: u8 [1..=100] = 50,
+        /// the packets it acts on; default all
+        only: Only as (Kind::Table(Only::SPEC)) = only(s)?,
+    }
+}
+
+choices! {
+    /// A transport by which packets are chosen.
+    pub enum Over {
+        /// TCP.
+        Tcp = "tcp",
+        /// UDP.
+        Udp = "udp",
+    }
+}
+
+settings! {
+    /// the packets that an application acts on: all that match every key
+    #[derive(Default)]
+    pub model struct Only in "only" (s) {
+        /// the first and the last host of the senders
+        #[serde(skip_serializing_if = "Option::is_none")]
+        source: Option<[u64; 2]> as (Kind::Counts(0, u32::MAX as u64)) = range(s, "source", u64::from(u32::MAX))?,
+        /// the first and the last host of the receivers
+        #[serde(skip_serializing_if = "Option::is_none")]
+        destination: Option<[u64; 2]> as (Kind::Counts(0, u32::MAX as u64)) = range(s, "destination", u64::from(u32::MAX))?,
+        /// the first and the last port of the senders
+        #[serde(skip_serializing_if = "Option::is_none")]
+        source_port: Option<[u64; 2]> as (Kind::Counts(0, 65_535)) = range(s, "source_port", 65_535)?,
+        /// the first and the last port of the receivers
+        #[serde(skip_serializing_if = "Option::is_none")]
+        destination_port: Option<[u64; 2]> as (Kind::Counts(0, 65_535)) = range(s, "destination_port", 65_535)?,
+        /// the transport
+        #[serde(skip_serializing_if = "Option::is_none")]
+        protocol: Option<Over>,
+        /// the priorities
+        #[serde(skip_serializing_if = "Option::is_none")]
+        priorities: Option<Vec<u8>> as (Kind::Counts(0, 7)) =
+            s.get("priorities").map(|node| Vec::<u8>::read(s, "priorities", node, &(0..=7))).transpose()?,
+    }
+}
+
+impl Only {
+    /// The filter of an application.
+    pub fn filter(&self) -> Filter {
+        let port = |range: Option<[u64; 2]>| range.map(|[first, last]| first as u16..=last as u16);
+        Filter {
+            source: self.source.map(|[first, last]| first..=last),
+            destination: self.destination.map(|[first, last]| first..=last),
+            source_port: port(self.source_port),
+            destination_port: port(self.destination_port),
+            protocol: self.protocol.map(|over| match over {
+                Over::Tcp => Protocol::TCP.0,
+                Over::Udp => Protocol::UDP.0,
+            }),
+            priorities: self.priorities.as_ref().map(|list| list.iter().fold(0, |bits, p| bits | 1 << p)),
+        }
+    }
+}
+
+fn only(s: &Section<'_>) -> Result<Only> {
+    Only::read(&s.section("only")?)
+}
+
+/// The first and the last of a range.
+fn range(s: &Section<'_>, name: &str, most: u64) -> Result<Option<[u64; 2]>> {
+    let Some(node) = s.get(name) else { return Ok(None) };
+    match Vec::<u64>::read(s, name, node, &(0..=most))?[..] {
+        [first, last] if first <= last => Ok(Some([first, last])),
+        _ => Err(s.error(name, format!("`{name}` is the first and the last of a range")).expected("[0, 7]")),
+    }
+}
+
+impl BumpApp {
+    /// The machine, and the packets it acts on; `cpid` identifies the first congestion point of the bump.
+    pub fn stock(&self, seed: u64, cpid: u64) -> (Stock, Filter) {
+        match self {
+            BumpApp::Red(app) => {
+                let config = RedConfig {
+                    min_threshold: app.min_threshold.as_bytes() as u32,
+                    max_threshold: app.max_threshold.as_bytes() as u32,
+                    weight: app.weight,
+                    ..Red::alfares2012(app.max_probability)
+                };
+                (Stock::Red(Red { config, seed }), app.only.filter())
+            }
+            BumpApp::Dctcp(app) => {
+                (Stock::Dctcp(Dctcp { threshold: app.threshold.as_bytes() as u32 }), app.only.filter())
+            }
+            BumpApp::L4s(app) => (Stock::L4s(L4s { minimum: app.minimum, range: app.range, seed }), app.only.filter()),
+            BumpApp::QcnCongestionPoint(app) => {
+                let point = BumpCongestionPoint {
+                    queue_size_set_point: app.set_point.as_bytes() as u32,
+                    feedback_weight: app.weight,
+                    feedback_max: app.feedback_max,
+                    least_probability: app.least_probability,
+                    plateau: app.plateau,
+                    cpid,
+                    seed,
+                };
+                (Stock::CongestionPoint(point), app.only.filter())
+            }
+            BumpApp::QcnReactionPoint(app) => {
+                let source = BumpReactionPoint::alfares2012(seed);
+                let limiter = ReactionPointConfig {
+                    min_rate: app.min_rate,
+                    byte_reset: app.byte_reset.as_bytes() as u32,
+                    byte_reset_after: app.byte_reset_after.as_bytes() as u32,
+                    threshold: app.threshold,
+                    ai_rate: app.ai_rate,
+                    gd: app.gd,
+                    min_dec_fac: app.min_decrease_factor,
+                    ..source.limiter
+                };
+                let point = BumpReactionPoint { limiter, burst: app.burst.as_bytes() as u32, seed };
+                (Stock::ReactionPoint(point), app.only.filter())
+            }
+        }
+    }
+}
+
+/// The links of a bump: each one port.
+fn links(s: &Section<'_>, counts: &Counts) -> Result<Vec<PortSelector>> {
+    let links = selected(s, "links", counts)?;
+    if links.is_empty() {
+        return Err(s.missing("links").hint("a bump is in a link: links = [\"switch 0 port 4\"]"));
+    }
+    if links.len() > LINKS_MAX {
+        return Err(s.error("links", format!("{} links: at most {LINKS_MAX}", links.len())));
+    }
+    if let Some(switch) = links.iter().find(|link| matches!(link, PortSelector::Switch(_))) {
+        let error = s.error("links", format!("`{switch}` is all ports of a switch"));
+        return Err(error.expected("one end of a link: \"switch 2 port 5\" or \"host 3\""));
+    }
+    Ok(links)
+}
+
+/// The kinds of application: the table of each and its reader.
+macro_rules! kinds {
+    ($($variant:ident($kind:ident)),+) => {
+        /// The tables of all kinds.
+        pub(crate) const APPS: &[&Spec] = &[$($kind::SPEC),+];
+
+        impl BumpApp {
+            fn of_kind(s: &Section<'_>) -> Result<BumpApp> {
+                $(if s.spec.name == $kind::SPEC.name {
+                    return $kind::read(s).map(BumpApp::$variant);
+                })+
+                unreachable!("a kind without a reader");
+            }
+        }
+    };
+}
+kinds!(
+    Red(RedApp),
+    Dctcp(DctcpApp),
+    L4s(L4sApp),
+    QcnCongestionPoint(CongestionPointApp),
+    QcnReactionPoint(ReactionPointApp)
+);
+
+fn apps(s: &Section<'_>) -> Result<Vec<BumpApp>> {
+    let tables = s.raw_tables("app")?;
+    if tables.len() > APPS_MAX {
+        return Err(s.error("app", format!("{} applications: at most {APPS_MAX}", tables.len())));
+    }
+    tables.into_iter().map(|(table, span)| app(s.doc, table, span)).collect()
+}
+
+fn app(doc: &Document, table: &Table, span: Span) -> Result<BumpApp> {
+    let names: Vec<&'static str> = APPS.iter().map(|spec| spec.name).collect();
+    let Some(entry) = table.get("kind") else {
+        let error = doc.error(span, "this application has no `kind`");
+        return Err(error.hint(format!("known kinds: {}", names.join(", "))));
+    };
+    let Value::Text(kind) = &entry.node.value else {
+        let message = format!("{} where a kind should be", entry.node.kind());
+        return Err(doc.error(entry.node.span, message).expected("a string"));
+    };
+    let Some(spec) = APPS.iter().find(|spec| spec.name == kind) else {
+        let error = doc.error(entry.node.span, format!("unknown kind of application `{}`", shown(kind)));
+        return Err(error.expected(names.join(", ")).hint(name_hint(kind, &names)));
+    };
+    let s = Section::new(doc, spec, table, Some(span))?;
+    let app = BumpApp::of_kind(&s)?;
+    match &app {
+        BumpApp::Red(red) if red.min_threshold > red.max_threshold => {
+            Err(s.error_at(&["max_threshold", "min_threshold"], "the maximum threshold is below the minimum threshold"))
+        }
+        BumpApp::QcnCongestionPoint(point) if point.least_probability > point.plateau => {
+            Err(s.error_at(&["plateau", "least_probability"], "the probability falls: its plateau is below its start"))
+        }
+        _ => Ok(app),
+    }
+}
+
+/// The bumps of a scenario.
+pub(crate) fn bumps(root: &Section<'_>, counts: &Counts, level: Level) -> Result<Vec<Bump>> {
+    let tables = root.tables("bump")?;
+    if tables.len() > BUMPS_MAX {
+        return Err(root.error("bump", format!("{} bumps: at most {BUMPS_MAX}", tables.len())));
+    }
+    let count = tables.len() as u32;
+    let read = |(i, t): (u32, &Section<'_>)| {
+        let bump = Bump::read(t, counts)?;
+        if level == Level::Flow {
+            return Err(t
+                .error_here("at the flow level there are no frames for a bump")
+                .hint("scenario.level = \"packet\""));
+        }
+        if let Some(&n) = bump.neighbours.iter().find(|&&n| n >= count || n == i) {
+            let message = if n == i { "it is its own neighbour".into() } else { format!("there is no bump {n}") };
+            return Err(t.error("neighbours", message).expected(format!("other bumps, 0 to {}", count - 1)));
+        }
+        let keys = ["update_packets", "update_interval", "update_delay"];
+        if let Some(key) = keys.iter().find(|key| t.has(key) && bump.neighbours.is_empty()) {
+            return Err(t.error(key, format!("`{key}` has no effect without `neighbours`")));
+        }
+        Ok(bump)
+    };
+    (0..).zip(&tables).map(read).collect()
+}
