@@ -189,6 +189,16 @@ class Result:
         return self._table("limiters")
 
     @cached_property
+    def estimates(self) -> Table:
+        """Samples of what bumps estimate of switches' queues, beside the samples of these queues."""
+        return self._table("estimates")
+
+    @cached_property
+    def bumps(self) -> Table:
+        """The virtual queues of bumps: frames seen, marked and dropped."""
+        return self._table("bumps")
+
+    @cached_property
     def pauses(self) -> Table:
         """PFC pauses, each with the one that caused it."""
         return self._table("pauses")

@@ -171,6 +171,16 @@ class Sweep(Sequence[Cell]):
         return SweepTable("limiters", self, lambda r: r.limiters.to_arrow())
 
     @cached_property
+    def estimates(self) -> Table:
+        """The sampled estimates of bumps, of all runs."""
+        return SweepTable("estimates", self, lambda r: r.estimates.to_arrow())
+
+    @cached_property
+    def bumps(self) -> Table:
+        """The virtual queues of bumps, of all runs."""
+        return SweepTable("bumps", self, lambda r: r.bumps.to_arrow())
+
+    @cached_property
     def pauses(self) -> Table:
         """The pauses of all runs."""
         return SweepTable("pauses", self, lambda r: r.pauses.to_arrow())

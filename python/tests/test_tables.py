@@ -12,7 +12,7 @@ import pytest
 
 import sluicenet as sn
 
-TABLES = ["flows", "queries", "ports", "drops", "pauses", "queues", "tcp", "marks", "limiters"]
+TABLES = ["flows", "queries", "ports", "drops", "pauses", "queues", "tcp", "marks", "limiters", "estimates", "bumps"]
 
 
 @pytest.mark.parametrize("name", TABLES)

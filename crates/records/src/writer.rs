@@ -9,7 +9,7 @@ use super::error::RecordError;
 use super::files::{Existing, claim, part_name, write_file};
 use super::manifest::{Manifest, PartInfo, RunInfo, Status, sha256_hex};
 use super::part;
-use super::tables::{Row, TABLES};
+use super::tables::{RARE, Row, TABLES};
 
 /// Enough bytes for a manifest and a small part of each table.
 const RESERVE_BYTES: usize = 64 << 10;
@@ -89,7 +89,7 @@ impl RecordWriter {
         for table in 0..TABLES.len() {
             let (columns, next_part) = &self.tables[table];
             // An empty table still gets a part: `flows-*.parquet` then matches a file in every result.
-            if columns.rows > 0 || *next_part == 0 {
+            if columns.rows > 0 || *next_part == 0 && table < RARE {
                 self.write_part(table)?;
             }
         }
