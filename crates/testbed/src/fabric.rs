@@ -52,6 +52,12 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
             .error("slowdown", "on a testbed links have one rate")
             .hint("remove [[slowdown]]"));
     }
+    if !scenario.bumps.is_empty() {
+        return Err(scenario
+            .locations
+            .error("bump", "the links of this testbed have no bumps")
+            .hint("remove [[bump]]"));
+    }
     let tags = vlan::TAG_LEN as u32 + cn_tag(scenario);
     let longest_frame = scenario.framing.mtu.as_bytes() as u32 + (HEADER_LEN + FCS_LEN) as u32 + tags;
     let edge = |host: HostId| {

@@ -122,6 +122,7 @@ fn kind(schema: &Value) -> String {
         Some("integer") => format!("{} to {}", bound(&schema["minimum"]), bound(&schema["maximum"])),
         Some("number") => format!("number, {} to {}", schema["minimum"], schema["maximum"]),
         Some("array") if schema["items"]["pattern"].is_string() => "list of ports".into(),
+        Some("array") if schema["items"]["oneOf"].is_array() => "list of tables".into(),
         Some("array") if schema["items"]["type"] == "object" => "tables".into(),
         Some("array") if schema["items"]["type"] == "array" => "lists of numbers".into(),
         Some("array") => "list of whole numbers".into(),
@@ -233,6 +234,15 @@ fn scenarios_have_the_keys_and_defaults_of_the_page() {
             let found = workload(name).unwrap_or_else(|| panic!("no workload {name}"));
             format!("{}\n\n{}", found["description"].as_str().unwrap_or(""), keys(found))
         }
+        Some(("app", name)) => {
+            let apps = schema["properties"]["bump"]["items"]["properties"]["app"]["items"]["oneOf"].as_array().unwrap();
+            let found = apps.iter().find(|app| app["properties"]["kind"]["const"] == name).unwrap();
+            format!("{}\n\n{}", found["description"].as_str().unwrap_or(""), keys(found))
+        }
+        _ if what == "only" => {
+            let app = &schema["properties"]["bump"]["items"]["properties"]["app"]["items"]["oneOf"][0];
+            keys(&app["properties"]["only"])
+        }
         Some(("tables", path)) => {
             let Some((name, key)) = path.split_once('.') else {
                 return keys(&schema["properties"][path]["items"]);
@@ -262,7 +272,7 @@ fn scenarios_have_the_keys_and_defaults_of_the_page() {
     {
         is_told(match name.as_str() {
             "scenario" => format!("keys {name}"),
-            "table" | "failure" | "slowdown" | "wred" => format!("tables {name}"),
+            "table" | "failure" | "slowdown" | "wred" | "bump" => format!("tables {name}"),
             _ => format!("section {name}"),
         });
     }

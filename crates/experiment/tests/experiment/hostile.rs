@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Scenarios that give all keys between them, with those in [`bases`].
 const FULL: &str = include_str!("../../../scenario/tests/data/full.toml");
+const BUMPS: &str = include_str!("../../../scenario/tests/data/bumps.toml");
 const CONGESTION: &str = include_str!("../../../scenario/tests/data/congestion.toml");
 const CONTROL: &str = include_str!("../../../scenario/tests/data/control.toml");
 const FLOW_LEVEL: &str = include_str!("../../../scenario/tests/data/flow_level.toml");
@@ -122,6 +123,7 @@ pub(super) fn bases() -> Vec<(String, Vec<String>)> {
         shape("kind = \"fat-tree\"\nk = 4\n"),
         shape("kind = \"single-switch\"\nhosts = 4\n"),
         shape("kind = \"htsim\"\nfile = \"small.topo\"\n"),
+        (BUMPS.into(), Vec::new()),
         (HOTSPOT.into(), Vec::new()),
         (ZFABRIC.into(), Vec::new()),
         (TENANTS.into(), Vec::new()),

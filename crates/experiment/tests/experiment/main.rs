@@ -1,6 +1,7 @@
 //! Whole worlds, from a scenario to its records.
 
 mod building;
+mod bumps;
 mod congestion;
 mod fat_tree_routing;
 mod fingerprints;

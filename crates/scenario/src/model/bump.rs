@@ -37,24 +37,24 @@ settings! {
     pub model struct Bump in "bump" (s, counts: &Counts) {
         /// the links, each by one of its ends: ["switch 2 port 5", "host 3"]
         links: Vec<PortSelector> as (Kind::Ports) = links(s, counts)?,
-        /// the time that a frame takes through it, from its last bit in to its first bit out
+        /// the time that a frame takes through it, from its last bit in to its first bit out; default 1 us
         // Less than ours takes over shared memory at 99.9 %; the source's bump takes 30 us (Table 5.2).
         latency: Duration = Duration::from_us(1),
-        /// bytes at which a virtual queue is full; default: it has no limit
+        /// bytes at which a virtual queue is full; default: no limit
         #[serde(skip_serializing_if = "Option::is_none")]
         buffer: Option<Bytes> [BUFFER],
         /// the applications, one after the other; default none: the bump only estimates
         app: Vec<BumpApp> as (Kind::Tables(APPS)) = apps(s)?,
-        /// the priority of its notifications
+        /// the priority of its notifications; default 7
         // In a class of their own they pass the frames that they are about, as those of switches do.
         notification_priority: u8 [0..=7] = 7,
-        /// the numbers of the bumps to which it tells what it has forwarded
+        /// the numbers of the bumps to which it reports what it has forwarded; default none
         neighbours: Vec<u32> [0..=BUMPS_MAX as u32 - 1] = Vec::new(),
-        /// packets of an update; a full update leaves at once
+        /// packets of an update, which leaves when it is full; default 8
         update_packets: u32 [BATCH] = 8,
-        /// the longest time that a packet waits for its update
+        /// the longest time that a packet waits for its update; default 20 us
         update_interval: Duration [POSITIVE_TIME] = Duration::from_us(20),
-        /// the time that an update takes to a neighbour, over a link of its own
+        /// the time that an update takes to a neighbour, over a link of its own; default 1 us
         update_delay: Duration [UPDATE_DELAY] = Duration::from_us(1),
     }
 }
@@ -89,9 +89,9 @@ settings! {
         min_threshold: Bytes [BUFFER] = packets(20),
         /// the average from which every packet is dropped; default 60 packets
         max_threshold: Bytes [BUFFER] = packets(60),
-        /// the weight of a packet in the average, w_q
+        /// the weight of a packet in the average, w_q; default 0.1
         weight: f64 [f64::MIN_POSITIVE..=1.0] = 0.1,
-        /// the probability of a mark just below the maximum threshold, max_p
+        /// the probability of a mark just below the maximum threshold, max_p; default 0.1
         // The source shows two values and does not say which; Floyd and Jacobson's is 0.02, and 0.1 is recommended since.
         max_probability: f64 [PROBABILITY] = 0.1,
         /// the packets it acts on; default all
@@ -112,9 +112,9 @@ settings! {
 settings! {
     /// marks packets with ECT(1) by the time that they would wait (RFC 9332, Appendix A.1)
     pub model struct L4sApp in kind "l4s" (s) {
-        /// the wait from which packets are marked
+        /// the wait from which packets are marked; default 800 us
         minimum: Duration = Duration::from_us(800),
-        /// the width of the ramp, behind which every packet is marked
+        /// the width of the ramp, behind which every packet is marked; default 400 us
         range: Duration [POSITIVE_TIME] = Duration::from_us(400),
         /// the packets it acts on; default all
         only: Only as (Kind::Table(Only::SPEC)) = only(s)?,
@@ -124,15 +124,15 @@ settings! {
 settings! {
     /// notifies senders of congestion (Al-Fares 2012, 5.3.3)
     pub model struct CongestionPointApp in kind "qcn-congestion-point" (s) {
-        /// the queue length at equilibrium, Q_eq
+        /// the queue length at equilibrium, Q_eq; default 20 KB
         set_point: Bytes [BUFFER] = Bytes(20_000),
-        /// the weight w of the queue's growth in the feedback
+        /// the weight w of the queue's growth in the feedback; default 1
         weight: u32 [0..=100] = 1,
-        /// the largest feedback
+        /// the largest feedback; default 32
         feedback_max: u8 [1..=63] = 32,
-        /// the probability of a notification at the smallest feedback
+        /// the probability of a notification at the smallest feedback; default 0.01
         least_probability: f64 [PROBABILITY] = 0.01,
-        /// the probability at the largest feedback
+        /// the probability at the largest feedback; default 0.2
         plateau: f64 [PROBABILITY] = 0.2,
         /// the packets it acts on; default all
         only: Only as (Kind::Table(Only::SPEC)) = only(s)?,
@@ -142,7 +142,7 @@ settings! {
 settings! {
     /// drops packets above the rates that notifications allow (Al-Fares 2012, 5.3.3)
     pub model struct ReactionPointApp in kind "qcn-reaction-point" (s) {
-        /// the lowest rate of a flow
+        /// the lowest rate of a flow; default 1 Mb/s
         min_rate: Rate [POSITIVE_RATE] = Rate::mbps(1),
         /// bytes that a flow may send at once beyond its rate; default 10 packets of 1,518 B
         burst: Bytes [BUFFER] = packets(10),
@@ -150,13 +150,13 @@ settings! {
         byte_reset: Bytes [BUFFER] = packets(600),
         /// bytes of a cycle after it; default 100 packets
         byte_reset_after: Bytes [BUFFER] = packets(100),
-        /// cycles of fast recovery
+        /// cycles of fast recovery; default 5
         threshold: u32 [1..=100] = 5,
-        /// rise of the target rate in active increase
+        /// rise of the target rate in active increase; default 1.5 Mb/s
         ai_rate: Rate [POSITIVE_RATE] = Rate(1_500_000),
-        /// a feedback of n cuts the rate by n / 2^gd
+        /// a feedback of n cuts the rate by n / 2^gd; default 7
         gd: u8 [1..=20] = 7,
-        /// the lowest factor of a cut, in percent
+        /// the lowest factor of a cut, in percent; default 50
         min_decrease_factor: u8 [1..=100] = 50,
         /// the packets it acts on; default all
         only: Only as (Kind::Table(Only::SPEC)) = only(s)?,

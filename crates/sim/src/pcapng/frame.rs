@@ -10,7 +10,7 @@ use sluicenet_wire::checksum::PseudoHeader;
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
 use sluicenet_wire::roce::{self, Extension};
-use sluicenet_wire::{pfc, qcn, tcp, tcplight, udp, vlan, vxlan, zbridge, zcredit};
+use sluicenet_wire::{bump, pfc, qcn, tcp, tcplight, udp, vlan, vxlan, zbridge, zcredit};
 use std::net::Ipv4Addr;
 
 /// Hop limit of a packet; no switch here decrements it.
@@ -151,6 +151,9 @@ fn untagged(packet: &Packet, framing: Framing) -> Vec<u8> {
     if packet.kind() == Kind::Bridge {
         return padded(bridge(packet));
     }
+    if packet.kind() == Kind::Update {
+        return update(packet);
+    }
     let ip = inner_ip(packet);
     if framing == Framing::PPP {
         let mut bytes = vec![0x00, 0x21]; // the PPP protocol number of IPv4
@@ -161,6 +164,26 @@ fn untagged(packet: &Packet, framing: Framing) -> Vec<u8> {
     let inner = ethernet_frame(flow.src.to_bits() | VM_MAC, flow.dst.to_bits() | VM_MAC, EtherType::IPV4, &ip);
     let inner = carried(packet, inner);
     padded(if packet.is_encapsulated() { tunnel(packet, &inner) } else { inner })
+}
+
+/// An update between bumps, which have no addresses here.
+fn update(packet: &Packet) -> Vec<u8> {
+    let Some((fields, packets)) = packet.as_update() else { return Vec::new() };
+    let packets: Vec<_> = packets.collect();
+    let ns = |d: sluicenet_proto::time::Duration| u32::try_from(d.as_ps() / 1_000).unwrap_or(u32::MAX);
+    let repr = bump::Repr {
+        destination: MacAddress::BROADCAST,
+        source: MacAddress::default(),
+        bump: 0,
+        incarnation: 0,
+        sequence: fields.sequence,
+        bytes_before: fields.bytes_before,
+        wait_ns: ns(fields.wait),
+        span_ns: ns(fields.span),
+    };
+    let mut bytes = vec![0; bump::Repr::emitted_len(packets.len())];
+    repr.emit(&packets, &mut bytes, |_| [0; bump::TAG_LEN]);
+    bytes
 }
 
 fn padded(mut frame: Vec<u8>) -> Vec<u8> {
