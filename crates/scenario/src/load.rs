@@ -235,7 +235,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let world =
         World { topology: &topology, counts, server: &server, adapter: &adapter, duration: general.duration, losses };
     let workloads = workloads(&root, &world, files)?;
-    let bumps = bump::bumps(&root, &counts, general.level)?;
+    let bumps = bump::bumps(&root, &counts, general.level, files)?;
     let marks = active_queue::marks(&red, &wred, &switch) || bumps.iter().any(Bump::marks);
     let (roce, dcqcn) = queue_pairs(&root, &framing, marks, &workloads, warnings)?;
     let failures = failures(&root, &topology, &counts)?;

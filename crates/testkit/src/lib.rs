@@ -43,6 +43,22 @@ pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
+/// Compiles a program in C for a bump, with `netbump.h`; returns the path of the library.
+pub fn netbump_program(dir: &Dir, name: &str, source: &str) -> PathBuf {
+    let (source, library) = (dir.file(&format!("{name}.c"), source), dir.0.join(format!("{name}.so")));
+    // Rust needs a C compiler to link: there is one.
+    let compiler = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-std=c99"])
+        .arg("-I")
+        .arg(repository("crates/netbump/include"))
+        .arg("-o")
+        .args([library.as_os_str(), source.as_ref()])
+        .output()
+        .unwrap();
+    assert!(compiler.status.success(), "{}", String::from_utf8_lossy(&compiler.stderr));
+    library
+}
+
 /// `valid` with up to four bytes changed, stretches cut out, ends cut off, or one of `words` put in.
 pub fn mutated(valid: &[u8], words: &[&str], rng: &mut Rng) -> Vec<u8> {
     let mut bytes = valid.to_vec();

@@ -122,7 +122,7 @@ fn kind(schema: &Value) -> String {
         Some("integer") => format!("{} to {}", bound(&schema["minimum"]), bound(&schema["maximum"])),
         Some("number") => format!("number, {} to {}", schema["minimum"], schema["maximum"]),
         Some("array") if schema["items"]["pattern"].is_string() => "list of ports".into(),
-        Some("array") if schema["items"]["oneOf"].is_array() => "list of tables".into(),
+        Some("array") if schema["items"]["oneOf"].is_array() => "tables".into(),
         Some("array") if schema["items"]["type"] == "object" => "tables".into(),
         Some("array") if schema["items"]["type"] == "array" => "lists of numbers".into(),
         Some("array") => "list of whole numbers".into(),

@@ -1,13 +1,15 @@
 //! Bumps in links: their places between two boxes, and the ports whose queues they estimate.
 
 use super::{Plan, framing, wire_bytes};
+use sluicenet_extension::Library;
+use sluicenet_extension::simulated::Simulated;
 use sluicenet_node::bump::{AGE_MAX, Bump, Config, Neighbour, Program};
 use sluicenet_node::device::PortId;
 use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_node::packet::{Address, FlowKey, Kind, Packet};
 use sluicenet_proto::netbump::{Chain, Link, Map, Port, QueueId, Receiver, Reporter};
 use sluicenet_proto::time::Duration;
-use sluicenet_scenario::{Result, Scenario};
+use sluicenet_scenario::{BumpApp, Result, Scenario};
 use std::collections::BTreeMap;
 
 /// A port whose queue a bump estimates.
@@ -118,7 +120,10 @@ impl Bumps {
 
     /// The boxes, for a world whose other boxes are those of the plan, and the links to and from them in place of those that
     /// they are in.
-    pub fn build(&self, scenario: &Scenario, plan: &Plan, links: &mut Vec<Direction>) -> Vec<Bump> {
+    ///
+    /// # Errors
+    /// A program that cannot be loaded.
+    pub fn build(&self, scenario: &Scenario, plan: &Plan, links: &mut Vec<Direction>) -> Result<Vec<Bump>> {
         let first = plan.nodes() as NodeId;
         for (&index, Hops { hops, rest, pause_rest }) in &self.through {
             let whole = links[index];
@@ -146,7 +151,7 @@ impl Bumps {
         }
         links.extend(self.update_links(scenario, first));
         let numbers = self.port_numbers();
-        (0..self.plans.len()).map(|i| Bump::new(self.config(scenario, plan, i, &numbers))).collect()
+        (0..self.plans.len()).map(|i| Ok(Bump::new(self.config(scenario, plan, i, &numbers)?))).collect()
     }
 
     /// The virtual queues for these ports, each by its bump's box and its number there.
@@ -193,7 +198,7 @@ impl Bumps {
             .collect()
     }
 
-    fn config(&self, scenario: &Scenario, plan: &Plan, i: usize, numbers: &BTreeMap<Watched, u16>) -> Config {
+    fn config(&self, scenario: &Scenario, plan: &Plan, i: usize, numbers: &BTreeMap<Watched, u16>) -> Result<Config> {
         let (settings, place) = (&scenario.bumps[i], &self.plans[i]);
         let id = |port: &Watched| place.watched.iter().position(|w| w == port).map(|at| at as QueueId);
         // Frames that come in at one end are on their way to the box at the other one.
@@ -206,12 +211,6 @@ impl Bumps {
             rate: plan.rate(node, port),
             buffer_bytes: settings.buffer.map(|bytes| bytes.as_bytes()),
         };
-        let link = |app: &sluicenet_scenario::BumpApp| {
-            // Switches number their congestion points by their own number, so that bumps follow after them.
-            let cpid = (plan.switches().len() as u64 + i as u64) << 32;
-            let (app, filter) = app.stock(scenario.seed.wrapping_add(i as u64), cpid);
-            Link { app, filter }
-        };
         let neighbour = |other: usize| Neighbour {
             reporter: settings
                 .neighbours
@@ -219,16 +218,35 @@ impl Bumps {
                 .then(|| Reporter::new(settings.update_packets as usize, settings.update_interval)),
             receiver: Receiver::new(scenario.bumps[other].update_delay, AGE_MAX),
         };
-        Config {
+        Ok(Config {
             maps: maps.collect(),
             ports: place.watched.iter().map(port).collect(),
             port_numbers: place.watched.iter().map(|port| numbers[port]).collect(),
-            program: Program::Chain(Chain(settings.app.iter().map(link).collect())),
+            program: program(scenario, plan, i)?,
             neighbours: self.partners(scenario, i).into_iter().map(neighbour).collect(),
             notification_priority: settings.notification_priority,
             framing: framing(scenario),
-        }
+        })
     }
+}
+
+/// The applications of bump `i`.
+fn program(scenario: &Scenario, plan: &Plan, i: usize) -> Result<Program> {
+    let settings = &scenario.bumps[i];
+    let seed = scenario.seed.wrapping_add(i as u64);
+    if let [BumpApp::Program(app)] = &settings.app[..] {
+        let arguments: Vec<&str> = app.arguments.split_whitespace().collect();
+        let library = Library::load(&app.file.content, &arguments, seed).map_err(|e| {
+            let message = format!("`{}` is no program for a bump: {e}", app.file.path);
+            scenario.locations.error(&format!("bump.{i}.app.0.file"), message)
+        })?;
+        let program = Simulated::new(library, framing(scenario), settings.links.len());
+        return Ok(Program::Extension(Box::new(program)));
+    }
+    // Switches number their congestion points by their own number, so that bumps follow after them.
+    let cpid = (plan.switches().len() as u64 + i as u64) << 32;
+    let link = |app: &BumpApp| app.stock(seed, cpid).map(|(app, filter)| Link { app, filter });
+    Ok(Program::Chain(Chain(settings.app.iter().filter_map(link).collect())))
 }
 
 /// Refuses links with bumps that fail or slow down.

@@ -342,7 +342,7 @@ pub fn build(scenario: &Scenario) -> Result<Built> {
     let Network { mut links, slowdowns, bumps, mut warnings, .. } = network;
     let ideal = Ideal::new(scenario, plan.clone(), &links, &bumps);
     let mut part = plan.parts();
-    for (bump, place) in bumps.build(scenario, &plan, &mut links).into_iter().zip(&bumps.plans) {
+    for (bump, place) in bumps.build(scenario, &plan, &mut links)?.into_iter().zip(&bumps.plans) {
         nodes.push(Node::Bump(Box::new(bump)));
         part.push(part[place.links[0][0].0 as usize]);
     }

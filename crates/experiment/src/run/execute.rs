@@ -80,6 +80,7 @@ pub(super) fn execute(
         (RunEnd::Time, Some(duration)) => Instant(duration.as_ps()),
         _ => collector.now(),
     };
+    warnings.extend(ignored(s, &engine));
     let losses = Losses::of(s, &engine);
     let overrun = overrun(s, &plan, &engine);
     let deadlock = deadlock.map(|circle| name_circle(&plan, &circle));
@@ -281,6 +282,18 @@ fn overrun(s: &Scenario, plan: &build::Plan, engine: &Engine<HostApps>) -> Optio
         "{frames} at {}{port_name}, which has {given} B of headroom and can need {needed} B{shared}",
         plan.name(n)
     ))
+}
+
+/// Warnings of programs in bumps that did what a simulated packet cannot have.
+fn ignored(s: &Scenario, engine: &Engine<HostApps>) -> Vec<Warning> {
+    let bumps = (0..engine.nodes() as NodeId).filter_map(|n| engine.node(n).as_bump());
+    let warning = |(i, count): (usize, u64)| {
+        let message = format!(
+            "the program changed {count} frames, or sent frames of its own, in a way that simulated packets do not have:              they have an ECN field and no payload, and only congestion notifications and copies can be sent"
+        );
+        s.locations.warning(&format!("bump.{i}.app.0.file"), message)
+    };
+    bumps.map(|bump| bump.ignored()).enumerate().filter(|&(_, count)| count > 0).map(warning).collect()
 }
 
 /// The frames that a run lost.

@@ -3,7 +3,7 @@
 use crate::worlds::{assert_same_bytes, attempt, execute, load};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_records::{BumpRow, EstimateRow, FlowRow, QueueRow, read};
-use sluicenet_testkit::Dir;
+use sluicenet_testkit::{Dir, netbump_program, repository};
 use std::collections::BTreeMap;
 
 /// A frame on the wire.
@@ -182,6 +182,52 @@ fn bumps_give_the_same_bytes_on_any_number_of_threads() {
     }
 }
 
+/// A scenario with a program in C in its bump.
+fn with_program(dir: &Dir, name: &str, source: &str, arguments: &str) -> String {
+    let library = netbump_program(dir, name, source);
+    let app = format!("{{ kind = \"program\", file = \"{}\", arguments = \"{arguments}\" }}", library.display());
+    let sections = format!("[tcp]\ncongestion = \"dctcp\"\n{}", bump(&format!("app = [{app}]")));
+    racks(&[0, 1, 2], "tcp", &sections).replace("100 ms", "20 ms")
+}
+
+#[test]
+fn a_program_in_c_gives_the_results_of_the_application_that_it_repeats() {
+    let dir = Dir::new("bumps-program");
+    let source = std::fs::read_to_string(repository("crates/netbump/examples/dctcp.c")).unwrap();
+    let ours = "[tcp]\ncongestion = \"dctcp\"\n";
+    let ours =
+        racks(&[0, 1, 2], "tcp", &format!("{ours}{}", bump("app = [{ kind = \"dctcp\", threshold = \"20 KB\" }]")));
+    let ours = execute(&ours.replace("100 ms", "20 ms"), 1, None);
+    let theirs = execute(&with_program(&dir, "dctcp", &source, "20000"), 1, None);
+    assert!(ours.marked > 50, "{}", ours.marked);
+    // A threshold in bytes or as a time: the same packets exceed it.
+    assert_eq!((ours.totals, ours.tcp_bytes), (theirs.totals, theirs.tcp_bytes));
+    assert_eq!(theirs.warnings, []);
+    let text = with_program(&dir, "dctcp", &source, "20000");
+    assert_same_bytes("bumps-program", |threads, dir| drop(execute(&text, threads, Some(dir.0.clone()))));
+}
+
+#[test]
+fn a_program_can_notify_senders_and_is_told_on_if_it_does_the_impossible() {
+    let dir = Dir::new("bumps-impossible");
+    // A copy of each hundredth frame goes back, one more frame that cannot be, and a payload.
+    let source = "#include <netbump.h>\nNETBUMP_PROGRAM\n
+        int netbump_process(Packet *p, vQueue *vq)
+        {
+            static int n;
+            static const uint8_t frame[60];
+            (void)vq;
+            if (++n % 100 == 0 && (netbump_send(p, p->port, p->data, p->len) != 0 || netbump_send(p, 0, frame, 60) == 0))
+                return NETBUMP_DROP;
+            p->data[p->len - 1] = n % 100 == 50;
+            return NETBUMP_FORWARD;
+        }";
+    let outcome = execute(&with_program(&dir, "impossible", source, ""), 1, None);
+    assert_eq!(outcome.switch_drops.frames(DropReason::Extension), 0);
+    let warning = outcome.warnings.iter().find(|w| w.message.contains("simulated packets do not have")).unwrap();
+    assert!(warning.message.contains("frames") && warning.line > 0, "{warning:?}");
+}
+
 #[test]
 fn a_bump_that_cannot_be_is_refused_with_its_line() {
     let error = |bumps: &str| {
@@ -193,6 +239,10 @@ fn a_bump_that_cannot_be_is_refused_with_its_line() {
     assert!(twice.contains("the link of `switch 2 port 1` is listed twice"), "{twice}");
     let none = error("[[bump]]\nlinks = [\"switch 1 port 5\"]\n");
     assert!(none.contains("switch 1 has ports 0 to 4, not 5"), "{none}");
+    let missing = load(&racks(&[0], "tcp", &bump("app = [{ kind = \"program\" }]")), "test", &repository("crates"));
+    assert!(missing.unwrap_err().to_string().contains("file"));
+    let text = error(&bump("app = [{ kind = \"program\", file = \"Cargo.toml\" }]"));
+    assert!(text.contains("`Cargo.toml` is no program for a bump") && text.contains("test:"), "{text}");
     let slow = error("[[bump]]\nlinks = [\"host 4\"]\n[[slowdown]]\nport = \"switch 1 port 0\"\nrate = \"1 Mb/s\"\n");
     assert!(slow.contains("a bump is in a link of `switch 1 port 0`"), "{slow}");
 }

@@ -124,6 +124,11 @@ pub(super) fn bases() -> Vec<(String, Vec<String>)> {
         shape("kind = \"single-switch\"\nhosts = 4\n"),
         shape("kind = \"htsim\"\nfile = \"small.topo\"\n"),
         (BUMPS.into(), Vec::new()),
+        // No program, which the run refuses.
+        shape(
+            "kind = \"single-switch\"\nhosts = 4\n[[bump]]\nlinks = [\"host 0\"]\n[[bump.app]]\nkind = \"program\"\n\
+             file = \"small_flows.txt\"\narguments = \"1 2\"\n",
+        ),
         (HOTSPOT.into(), Vec::new()),
         (ZFABRIC.into(), Vec::new()),
         (TENANTS.into(), Vec::new()),

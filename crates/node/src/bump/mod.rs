@@ -44,6 +44,8 @@ pub trait Extension: Debug + Send {
     fn estimate_qlen(&self, now: Instant, queue: (QueueId, &VirtualQueue)) -> u64;
     /// `forward`: the port by which a frame leaves.
     fn forward(&mut self, from: PortId, frame: &Packet) -> PortId;
+    /// Changes and frames of its own that a simulated packet cannot have, and that had no effect.
+    fn ignored(&self) -> u64;
 }
 
 /// The applications of a bump.
@@ -227,6 +229,14 @@ impl Bump {
     pub fn gauges(&self, queue: QueueId, show: &mut dyn FnMut(&'static str, f64)) {
         if let Table::Chain(chain, slots) = &self.table {
             App::<InBump<'_>>::gauges(chain, &slots[usize::from(queue)].state, show);
+        }
+    }
+
+    /// What a program from outside did without any effect.
+    pub fn ignored(&self) -> u64 {
+        match &self.table {
+            Table::Chain(..) => 0,
+            Table::Extension(extension, _) => extension.ignored(),
         }
     }
 

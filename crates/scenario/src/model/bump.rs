@@ -8,10 +8,12 @@ use sluicenet_proto::netbump::{BumpCongestionPoint, BumpReactionPoint, Dctcp, Fi
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_wire::ipv4::Protocol;
+use std::sync::Arc;
 
 use super::record::selected;
-use super::{Counts, Level, PortSelector};
+use super::{Counts, InputFile, Level, PortSelector};
 use crate::error::Result;
+use crate::files::Files;
 use crate::setting::{Kind, Section, Setting, Settings, Spec, shown};
 use crate::tree::{Document, Span, Table, Value, name_hint};
 use crate::units::{BUFFER, Bytes, DURATION_MAX, POSITIVE_RATE, POSITIVE_TIME};
@@ -34,7 +36,7 @@ const fn packets(n: u32) -> Bytes {
 
 settings! {
     /// a bump in links, which acts for the switches behind them (NetBump)
-    pub model struct Bump in "bump" (s, counts: &Counts) {
+    pub model struct Bump in "bump" (s, counts: &Counts, files: &mut Files) {
         /// the links, each by one of its ends: ["switch 2 port 5", "host 3"]
         links: Vec<PortSelector> as (Kind::Ports) = links(s, counts)?,
         /// the time that a frame takes through it, from its last bit in to its first bit out; default 1 us
@@ -44,7 +46,7 @@ settings! {
         #[serde(skip_serializing_if = "Option::is_none")]
         buffer: Option<Bytes> [BUFFER],
         /// the applications, one after the other; default none: the bump only estimates
-        app: Vec<BumpApp> as (Kind::Tables(APPS)) = apps(s)?,
+        app: Vec<BumpApp> as (Kind::Tables(APPS)) = apps(s, files)?,
         /// the priority of its notifications; default 7
         // In a class of their own they pass the frames that they are about, as those of switches do.
         notification_priority: u8 [0..=7] = 7,
@@ -60,9 +62,10 @@ settings! {
 }
 
 impl Bump {
-    /// Whether it marks packets.
+    /// Whether it may mark packets.
     pub fn marks(&self) -> bool {
-        self.app.iter().any(|app| matches!(app, BumpApp::Red(_) | BumpApp::Dctcp(_) | BumpApp::L4s(_)))
+        use BumpApp::{Dctcp, L4s, Program, Red};
+        self.app.iter().any(|app| matches!(app, Red(_) | Dctcp(_) | L4s(_) | Program(_)))
     }
 }
 
@@ -80,6 +83,8 @@ pub enum BumpApp {
     QcnCongestionPoint(CongestionPointApp),
     /// QCN's reaction point.
     QcnReactionPoint(ReactionPointApp),
+    /// A program from outside.
+    Program(ProgramApp),
 }
 
 settings! {
@@ -163,6 +168,20 @@ settings! {
     }
 }
 
+settings! {
+    /// runs a shared library with the interface of netbump.h, in the process of the simulator
+    pub model struct ProgramApp in kind "program" (s, files: &mut Files) {
+        /// the shared library, relative to the scenario's folder
+        file: InputFile<Vec<u8>> as (Kind::Text) = {
+            let name = String::read(s, "file", s.get("file").ok_or_else(|| s.missing("file"))?, &())?;
+            let content = Arc::new(s.input("file", files.bytes(&name))?.to_vec());
+            InputFile { path: name, content }
+        },
+        /// its arguments, with spaces between them; default none
+        arguments: String = String::new(),
+    }
+}
+
 choices! {
     /// A transport by which packets are chosen.
     pub enum Over {
@@ -232,8 +251,11 @@ fn range(s: &Section<'_>, name: &str, most: u64) -> Result<Option<[u64; 2]>> {
 
 impl BumpApp {
     /// The machine, and the packets it acts on; `cpid` identifies the first congestion point of the bump.
-    pub fn stock(&self, seed: u64, cpid: u64) -> (Stock, Filter) {
-        match self {
+    ///
+    /// Nothing for a program from outside.
+    pub fn stock(&self, seed: u64, cpid: u64) -> Option<(Stock, Filter)> {
+        Some(match self {
+            BumpApp::Program(_) => return None,
             BumpApp::Red(app) => {
                 let config = RedConfig {
                     min_threshold: app.min_threshold.as_bytes() as u32,
@@ -274,7 +296,7 @@ impl BumpApp {
                 let point = BumpReactionPoint { limiter, burst: app.burst.as_bytes() as u32, seed };
                 (Stock::ReactionPoint(point), app.only.filter())
             }
-        }
+        })
     }
 }
 
@@ -294,39 +316,39 @@ fn links(s: &Section<'_>, counts: &Counts) -> Result<Vec<PortSelector>> {
     Ok(links)
 }
 
-/// The kinds of application: the table of each and its reader.
-macro_rules! kinds {
-    ($($variant:ident($kind:ident)),+) => {
-        /// The tables of all kinds.
-        pub(crate) const APPS: &[&Spec] = &[$($kind::SPEC),+];
+/// The tables of all kinds.
+pub(crate) const APPS: &[&Spec] =
+    &[RedApp::SPEC, DctcpApp::SPEC, L4sApp::SPEC, CongestionPointApp::SPEC, ReactionPointApp::SPEC, ProgramApp::SPEC];
 
-        impl BumpApp {
-            fn of_kind(s: &Section<'_>) -> Result<BumpApp> {
-                $(if s.spec.name == $kind::SPEC.name {
-                    return $kind::read(s).map(BumpApp::$variant);
-                })+
-                unreachable!("a kind without a reader");
-            }
-        }
-    };
+impl BumpApp {
+    fn of_kind(s: &Section<'_>, files: &mut Files) -> Result<BumpApp> {
+        Ok(match s.spec.name {
+            name if name == RedApp::SPEC.name => BumpApp::Red(RedApp::read(s)?),
+            name if name == DctcpApp::SPEC.name => BumpApp::Dctcp(DctcpApp::read(s)?),
+            name if name == L4sApp::SPEC.name => BumpApp::L4s(L4sApp::read(s)?),
+            name if name == CongestionPointApp::SPEC.name => BumpApp::QcnCongestionPoint(CongestionPointApp::read(s)?),
+            name if name == ReactionPointApp::SPEC.name => BumpApp::QcnReactionPoint(ReactionPointApp::read(s)?),
+            name if name == ProgramApp::SPEC.name => BumpApp::Program(ProgramApp::read(s, files)?),
+            name => unreachable!("a kind without a reader: {name}"),
+        })
+    }
 }
-kinds!(
-    Red(RedApp),
-    Dctcp(DctcpApp),
-    L4s(L4sApp),
-    QcnCongestionPoint(CongestionPointApp),
-    QcnReactionPoint(ReactionPointApp)
-);
 
-fn apps(s: &Section<'_>) -> Result<Vec<BumpApp>> {
+fn apps(s: &Section<'_>, files: &mut Files) -> Result<Vec<BumpApp>> {
     let tables = s.raw_tables("app")?;
     if tables.len() > APPS_MAX {
         return Err(s.error("app", format!("{} applications: at most {APPS_MAX}", tables.len())));
     }
-    tables.into_iter().map(|(table, span)| app(s.doc, table, span)).collect()
+    let apps: Vec<BumpApp> =
+        tables.into_iter().map(|(table, span)| app(s.doc, table, span, files)).collect::<Result<_>>()?;
+    if apps.len() > 1 && apps.iter().any(|app| matches!(app, BumpApp::Program(_))) {
+        let error = s.error("app", "a program from outside is the only application of its bump");
+        return Err(error.hint("put another bump into the same link for the other applications"));
+    }
+    Ok(apps)
 }
 
-fn app(doc: &Document, table: &Table, span: Span) -> Result<BumpApp> {
+fn app(doc: &Document, table: &Table, span: Span, files: &mut Files) -> Result<BumpApp> {
     let names: Vec<&'static str> = APPS.iter().map(|spec| spec.name).collect();
     let Some(entry) = table.get("kind") else {
         let error = doc.error(span, "this application has no `kind`");
@@ -341,7 +363,7 @@ fn app(doc: &Document, table: &Table, span: Span) -> Result<BumpApp> {
         return Err(error.expected(names.join(", ")).hint(name_hint(kind, &names)));
     };
     let s = Section::new(doc, spec, table, Some(span))?;
-    let app = BumpApp::of_kind(&s)?;
+    let app = BumpApp::of_kind(&s, files)?;
     match &app {
         BumpApp::Red(red) if red.min_threshold > red.max_threshold => {
             Err(s.error_at(&["max_threshold", "min_threshold"], "the maximum threshold is below the minimum threshold"))
@@ -354,14 +376,14 @@ fn app(doc: &Document, table: &Table, span: Span) -> Result<BumpApp> {
 }
 
 /// The bumps of a scenario.
-pub(crate) fn bumps(root: &Section<'_>, counts: &Counts, level: Level) -> Result<Vec<Bump>> {
+pub(crate) fn bumps(root: &Section<'_>, counts: &Counts, level: Level, files: &mut Files) -> Result<Vec<Bump>> {
     let tables = root.tables("bump")?;
     if tables.len() > BUMPS_MAX {
         return Err(root.error("bump", format!("{} bumps: at most {BUMPS_MAX}", tables.len())));
     }
     let count = tables.len() as u32;
     let read = |(i, t): (u32, &Section<'_>)| {
-        let bump = Bump::read(t, counts)?;
+        let bump = Bump::read(t, counts, files)?;
         if level == Level::Flow {
             return Err(t
                 .error_here("at the flow level there are no frames for a bump")

@@ -20,7 +20,7 @@ mod testbed;
 mod workload;
 
 pub use active_queue::{Above, CongestionManagement, NotCapable, Red, Wred, WredEcn};
-pub use bump::{Bump, BumpApp, Only};
+pub use bump::{Bump, BumpApp, Only, ProgramApp};
 pub use control::{Control, Failure, FlowLevel, SharedRates, Slowdown};
 pub use ets::Ets;
 pub use general::{FlowControl, General, Hypervisor, Level, ParameterSet};
