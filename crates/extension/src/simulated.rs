@@ -158,3 +158,31 @@ impl Extension for Simulated {
         self.ignored
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicenet_node::switch::notification_bytes;
+
+    #[test]
+    fn frames_of_a_programs_own_are_copies_or_notifications() {
+        let flow = FlowKey { src: Address::new(300, 2), dst: Address::new(70_000, 1), sport: 5, dport: 6 };
+        let packet = Packet::udp(flow, 0, 1_000, 3, Framing::ETHERNET);
+        let bytes = frame::bytes(&packet, Framing::ETHERNET, 0);
+        let copy = packet_of(&bytes, (&bytes, &packet)).unwrap();
+        assert_eq!((copy.flow(), copy.len()), (flow, packet.len()));
+
+        // A notification as the bytes of one of ours, to the sender and about frames to the receiver.
+        let notification = Notification { feedback: 30, offset: 640, delta: -128 };
+        let message = Message { cpid: 9, notification, priority: 3 };
+        let ours = packet.notification(&message, 7);
+        let made = frame::bytes(&ours, Framing::ETHERNET, 0);
+        let read = packet_of(&made, (&bytes, &packet)).unwrap();
+        assert_eq!((read.src(), read.dst(), read.priority()), (ours.src(), ours.dst(), 7));
+        assert_eq!(read.as_notification(), Some(message));
+        let [about, to] = [flow.dst, flow.src].map(|a| ethernet::MacAddress::local(a.to_bits() | 1 << 31));
+        assert_eq!(notification_bytes(&message, 7, about, to, None), made);
+
+        assert!(packet_of(&[0; 60], (&bytes, &packet)).is_none());
+    }
+}
