@@ -89,22 +89,27 @@ pub struct Outcome {
     pub len: u32,
 }
 
-/// A program in this process, with its virtual queues.
+/// A program in this process.
 #[derive(Debug)]
 pub struct Library {
     calls: Calls,
-    /// In boxes: the program may keep their addresses.
-    #[allow(clippy::vec_box)]
-    queues: Vec<Box<VQueue>>,
-    rng: Rng,
+    seed: u64,
     /// Unloaded before the file behind it is closed.
     _library: libloading::Library,
     _file: OwnedFd,
 }
 
-// SAFETY: a program keeps nothing of a thread; its pointers are to its own memory. `netbump.h` asks for this: one thread at a
-// time uses a queue, and different threads may use different queues.
-unsafe impl Send for Library {}
+/// A virtual queue as the program sees it.
+#[derive(Debug)]
+pub struct QueueState {
+    /// In a box: the program may keep its address.
+    shown: Box<VQueue>,
+    rng: Rng,
+}
+
+// SAFETY: the pointer in it is the program's own, and `netbump.h` asks that it belongs to no thread: one thread at a time uses
+// a queue.
+unsafe impl Send for QueueState {}
 
 /// The host's side of a call.
 struct Context<'a> {
@@ -199,25 +204,18 @@ impl Library {
                 forward: library.get::<Forward>(b"netbump_forward\0").ok().map(|call| *call),
             }
         };
-        let rng = Rng::from_words(&[seed, u64::from_be_bytes(*b"program\0")]);
-        Ok(Library { calls, queues: Vec::new(), rng, _library: library, _file: file })
+        Ok(Library { calls, seed, _library: library, _file: file })
     }
 
-    /// `init`: the next virtual queue begins; they are numbered from 0.
-    pub fn init(&mut self, port: Port) {
+    /// `init`: a virtual queue begins.
+    pub fn init(&self, id: QueueId, port: Port) -> QueueState {
         let (rate, limit) = (port.rate.as_bps(), port.buffer_bytes.unwrap_or(0));
-        let id = self.queues.len() as u16;
-        let mut queue = Box::new(VQueue { tokens: 0, last_update: 0, rate, limit, id, user: std::ptr::null_mut() });
+        let mut shown = Box::new(VQueue { tokens: 0, last_update: 0, rate, limit, id, user: std::ptr::null_mut() });
         if let Some(init) = self.calls.init {
-            // SAFETY: the queue lives as long as the program.
-            unsafe { init(&mut *queue, rate) };
+            // SAFETY: the program uses the queue only in calls that are given it.
+            unsafe { init(&mut *shown, rate) };
         }
-        self.queues.push(queue);
-    }
-
-    /// Number of virtual queues.
-    pub fn queues(&self) -> usize {
-        self.queues.len()
+        QueueState { shown, rng: Rng::from_words(&[self.seed, id.into(), u64::from_be_bytes(*b"program\0")]) }
     }
 
     /// Whether `classify` or `forward` look into the frame.
@@ -251,12 +249,18 @@ impl Library {
         result
     }
 
-    /// `classify`: the packet's virtual queue. A number that no queue has counts as none.
-    pub fn classify(&mut self, called: &mut Called<'_>) -> Option<QueueId> {
+    /// Random numbers of a call that is not about a queue.
+    fn rng(&self, called: &Called<'_>) -> Rng {
+        Rng::from_words(&[self.seed, called.now.as_ps(), called.port.into(), called.len.into()])
+    }
+
+    /// `classify`: the packet's virtual queue. A number that none of the `queues` has counts as none.
+    pub fn classify(&self, called: &mut Called<'_>, queues: usize) -> Option<QueueId> {
         let Some(classify) = self.calls.classify else { return called.mapped };
+        let mut rng = self.rng(called);
         // SAFETY: the packet lives during the call.
-        let id = Library::call(&mut self.rng, called, None, &mut |_, _| false, |packet| unsafe { classify(packet) });
-        let known = |id: &u16| usize::from(*id) < self.queues.len();
+        let id = Library::call(&mut rng, called, None, &mut |_, _| false, |packet| unsafe { classify(packet) });
+        let known = |id: &u16| usize::from(*id) < queues;
         if id == NO_QUEUE { None } else { u16::try_from(id).ok().filter(known) }
     }
 
@@ -264,16 +268,13 @@ impl Library {
     /// taken out again, unless the program has a `vAQM` of its own. `is_counted` is false for a frame that is not for the
     /// port: a notification.
     pub fn process(
-        &mut self,
+        &self,
         called: &mut Called<'_>,
-        (id, queue): (QueueId, &mut VirtualQueue),
+        (state, queue): (&mut QueueState, &mut VirtualQueue),
         is_counted: bool,
         send: &mut dyn FnMut(u16, &[u8]) -> bool,
     ) -> Outcome {
-        let Library { calls, queues, rng, .. } = self;
-        let Some(shown) = queues.get_mut(usize::from(id)) else {
-            return Outcome { verdict: Verdict::Forward, len: called.len };
-        };
+        let (calls, QueueState { shown, rng }) = (&self.calls, state);
         let (now, wire_bytes) = (called.now, u64::from(called.wire_bytes));
         if calls.vaqm.is_none() {
             // Neighbours may have reported packets meanwhile.
@@ -304,25 +305,27 @@ impl Library {
     }
 
     /// `estimateQlen`: bytes in a virtual queue.
-    pub fn estimate_qlen(&self, now: Instant, (id, queue): (QueueId, &VirtualQueue)) -> u64 {
-        match (self.calls.estimate, self.queues.get(usize::from(id))) {
+    pub fn estimate_qlen(&self, now: Instant, (state, queue): (&QueueState, &VirtualQueue)) -> u64 {
+        let shown = &state.shown;
+        match (self.calls.estimate, self.calls.vaqm) {
             // SAFETY: the queue lives during the call.
-            (Some(estimate), Some(shown)) => unsafe { estimate(&**shown, now.as_ps()) },
-            (None, Some(shown)) if self.calls.vaqm.is_some() => {
+            (Some(estimate), _) => unsafe { estimate(&**shown, now.as_ps()) },
+            (None, Some(_)) => {
                 let elapsed = u128::from(now.as_ps().saturating_sub(shown.last_update));
                 let drained = elapsed * u128::from(shown.rate) / 8_000_000_000_000;
                 shown.tokens.saturating_sub(u64::try_from(drained).unwrap_or(u64::MAX))
             }
-            _ => queue.bytes(now),
+            (None, None) => queue.bytes(now),
         }
     }
 
     /// `forward`: the port by which a packet leaves, if the program chooses one of `ports`; otherwise the other end of its link.
-    pub fn forward(&mut self, called: &mut Called<'_>, ports: u16) -> u16 {
+    pub fn forward(&self, called: &mut Called<'_>, ports: u16) -> u16 {
         let other = called.port ^ 1;
         let Some(forward) = self.calls.forward else { return other };
+        let mut rng = self.rng(called);
         // SAFETY: the packet lives during the call.
-        let port = Library::call(&mut self.rng, called, None, &mut |_, _| false, |packet| unsafe { forward(packet) });
+        let port = Library::call(&mut rng, called, None, &mut |_, _| false, |packet| unsafe { forward(packet) });
         u16::try_from(port).ok().filter(|&port| port < ports).unwrap_or(other)
     }
 }

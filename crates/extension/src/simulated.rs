@@ -1,6 +1,6 @@
 //! A program in a simulated bump: its frames have the bytes that they would have on a wire, with a payload of zeros.
 
-use crate::{Called, Library};
+use crate::{Called, Library, QueueState};
 use sluicenet_node::bump::Extension;
 use sluicenet_node::device::PortId;
 use sluicenet_node::packet::{Address, FlowKey, Framing, Kind, Packet};
@@ -19,6 +19,7 @@ const ROOM: usize = 64;
 #[derive(Debug)]
 pub struct Simulated {
     library: Library,
+    queues: Vec<QueueState>,
     framing: Framing,
     /// Ports of the bump's links.
     links_end: u16,
@@ -33,7 +34,15 @@ impl Simulated {
     /// A program in a bump with `links` links.
     pub fn new(library: Library, framing: Framing, links: usize) -> Simulated {
         let links_end = 2 * links as u16;
-        Simulated { library, framing, links_end, buffer: Vec::new(), before: Vec::new(), ignored: 0 }
+        Simulated {
+            library,
+            queues: Vec::new(),
+            framing,
+            links_end,
+            buffer: Vec::new(),
+            before: Vec::new(),
+            ignored: 0,
+        }
     }
 
     /// Writes the bytes of a frame into the buffer.
@@ -93,8 +102,8 @@ fn packet_of(bytes: &[u8], current: (&[u8], &Packet)) -> Option<Packet> {
 }
 
 impl Extension for Simulated {
-    fn init(&mut self, _queue: QueueId, port: Port) {
-        self.library.init(port);
+    fn init(&mut self, queue: QueueId, port: Port) {
+        self.queues.push(self.library.init(queue, port));
     }
 
     fn classify(&mut self, from: PortId, packet: &Packet, mapped: Option<QueueId>) -> Option<QueueId> {
@@ -104,7 +113,7 @@ impl Extension for Simulated {
         self.write(packet);
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut called = Called { mapped, ..self.called(Instant::ZERO, from, packet, &mut buffer) };
-        let queue = self.library.classify(&mut called);
+        let queue = self.library.classify(&mut called, self.queues.len());
         self.buffer = buffer;
         queue
     }
@@ -114,13 +123,14 @@ impl Extension for Simulated {
         now: Instant,
         from: PortId,
         packet: &mut Packet,
-        queue: (QueueId, &mut VirtualQueue),
+        (id, queue): (QueueId, &mut VirtualQueue),
         emitted: &mut Vec<(PortId, Packet)>,
     ) -> Verdict {
         self.write(packet);
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut called = Called { mapped: Some(queue.0), ..self.called(now, from, packet, &mut buffer) };
+        let mut called = Called { mapped: Some(id), ..self.called(now, from, packet, &mut buffer) };
         let (before, links_end) = (&self.before, self.links_end);
+        let state = &mut self.queues[usize::from(id)];
         let mut unknown = 0;
         let mut send = |port: u16, bytes: &[u8]| {
             let made = packet_of(bytes, (before, packet)).filter(|_| port < links_end);
@@ -129,7 +139,7 @@ impl Extension for Simulated {
             made.is_some()
         };
         let is_counted = packet.as_notification().is_none();
-        let outcome = self.library.process(&mut called, queue, is_counted, &mut send);
+        let outcome = self.library.process(&mut called, (state, queue), is_counted, &mut send);
         self.buffer = buffer;
         self.ignored += unknown;
         if outcome.verdict == Verdict::Forward {
@@ -138,8 +148,8 @@ impl Extension for Simulated {
         outcome.verdict
     }
 
-    fn estimate_qlen(&self, now: Instant, queue: (QueueId, &VirtualQueue)) -> u64 {
-        self.library.estimate_qlen(now, queue)
+    fn estimate_qlen(&self, now: Instant, (id, queue): (QueueId, &VirtualQueue)) -> u64 {
+        self.library.estimate_qlen(now, (&self.queues[usize::from(id)], queue))
     }
 
     fn forward(&mut self, from: PortId, packet: &Packet) -> PortId {

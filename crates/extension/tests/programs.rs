@@ -1,6 +1,6 @@
 //! Programs in C and in Rust, loaded and called.
 
-use sluicenet_extension::{Called, Library, LoadError};
+use sluicenet_extension::{Called, Library, LoadError, QueueState};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::netbump::{Port, Verdict, VirtualQueue};
 use sluicenet_proto::time::{Duration, Instant};
@@ -34,15 +34,15 @@ fn frame() -> Vec<u8> {
 /// A program with one virtual queue.
 struct Bump {
     library: Library,
+    state: QueueState,
     queue: VirtualQueue,
     sent: Vec<(u16, Vec<u8>)>,
 }
 
 impl Bump {
     fn new(bytes: &[u8], arguments: &[&str]) -> Bump {
-        let mut library = Library::load(bytes, arguments, 1).unwrap();
-        library.init(PORT);
-        Bump { library, queue: VirtualQueue::new(PORT.rate, None), sent: Vec::new() }
+        let library = Library::load(bytes, arguments, 1).unwrap();
+        Bump { state: library.init(0, PORT), library, queue: VirtualQueue::new(PORT.rate, None), sent: Vec::new() }
     }
 
     /// Passes a frame through; returns the decision and the frame.
@@ -50,12 +50,12 @@ impl Bump {
         let len = bytes.len() as u32;
         bytes.resize(2_048, 0);
         let mut called = Called { buffer: &mut bytes, len, wire_bytes: len + 24, port: 0, mapped: Some(0), now };
-        let Bump { library, queue, sent } = self;
+        let Bump { library, state, queue, sent } = self;
         let mut send = |port: u16, frame: &[u8]| {
             sent.push((port, frame.to_vec()));
             true
         };
-        let outcome = library.process(&mut called, (0, queue), true, &mut send);
+        let outcome = library.process(&mut called, (state, queue), true, &mut send);
         bytes.truncate(outcome.len as usize);
         (outcome.verdict, bytes)
     }
@@ -116,10 +116,10 @@ fn a_program_without_calls_only_estimates() {
     let mut bump = Bump::new(&compiled(&dir, "empty", ""), &[]);
     assert_eq!(bump.burst(10), (0, 0));
     let later = Instant::ZERO + Duration::from_us(12);
-    assert_eq!(bump.library.estimate_qlen(later, (0, &bump.queue)), 15_380 - 1_500);
+    assert_eq!(bump.library.estimate_qlen(later, (&bump.state, &bump.queue)), 15_380 - 1_500);
     let mut bytes = frame();
     let mut called = Called { buffer: &mut bytes, len: 1_514, wire_bytes: 1_538, port: 3, mapped: Some(0), now: later };
-    assert_eq!((bump.library.classify(&mut called), bump.library.forward(&mut called, 4)), (Some(0), 2));
+    assert_eq!((bump.library.classify(&mut called, 1), bump.library.forward(&mut called, 4)), (Some(0), 2));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_program_can_have_every_call_of_its_own() {
     assert_eq!((verdict, bytes.len(), bytes[0]), (Verdict::Forward, 1_500, 0xFF));
     assert_eq!(bump.sent.len(), 1);
     assert!(bump.sent[0].0 == 1 && bump.sent[0].1[..3] == [1, 2, 3] && bump.sent[0].1.len() == 60);
-    assert_eq!(bump.library.estimate_qlen(Instant(5), (0, &bump.queue)), 2 * 1_538 + 5);
+    assert_eq!(bump.library.estimate_qlen(Instant(5), (&bump.state, &bump.queue)), 2 * 1_538 + 5);
     assert_eq!(bump.queue.bytes(Instant::ZERO), 0, "the program has an estimate of its own");
     let mut consumed = frame();
     consumed[5] = 7;
@@ -158,7 +158,7 @@ fn a_program_can_have_every_call_of_its_own() {
         bytes[5] = byte;
         let mut called =
             Called { buffer: &mut bytes, len: 1_514, wire_bytes: 1_538, port: 1, mapped: None, now: Instant::ZERO };
-        assert_eq!(bump.library.classify(&mut called), queue, "{byte}");
+        assert_eq!(bump.library.classify(&mut called, 1), queue, "{byte}");
         assert_eq!(bump.library.forward(&mut called, 4), port, "{byte}");
     }
 }
