@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Applies docs/extending.md and its chapters to one copy of the repository, and runs the tests that they name.
 
-The pages are the source. A comment `<!-- file A to B -->` copies a file. Before a block of Rust it says that the block
-is that file. A block of `diff` with a line `--- FILE` is applied where its old lines stand, which must be one place.
-A chapter in docs/extending/ may add at most LINES_MAX lines in this way. Commands that start with `cargo test` are run.
+The pages are the source. A comment `<!-- file A to B -->` copies a file. Before a block of Rust or C it says that the
+block is that file. A block of `diff` with a line `--- FILE` is applied where its old lines stand, which must be one
+place. A chapter in docs/extending/ may add at most LINES_MAX lines in this way. Commands that start with `cargo test`
+are run.
 """
 
 import os
@@ -54,10 +55,10 @@ def apply(copy: Path, text: str) -> None:
 def check_code(page: str) -> None:
     """The Rust on the page is that of the files."""
     for block in BLOCK.finditer(page):
-        if block["kind"] != "rust":
+        if block["kind"] not in ("rust", "c"):
             continue
         if block["source"] is None:
-            fail("Rust of no file")
+            fail("a program of no file")
         if (ROOT / block["source"]).read_text() != block["text"]:
             fail(f"the code on the page is not that of {block['source']}")
 

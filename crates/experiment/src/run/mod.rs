@@ -36,10 +36,12 @@ const PS_PER_S: u128 = 1_000_000_000_000;
 /// Reasons that are a want of room in the virtual network.
 pub const VIRTUAL_LOSSES: [DropReason; 4] =
     [DropReason::VswitchUplink, DropReason::VswitchVm, DropReason::SocketRx, DropReason::NoCredit];
-/// Reasons that are congestion of the physical network, adapters included: a want of room, or queue management.
-pub const PHYSICAL_LOSSES: [DropReason; 5] = [
+/// Reasons that are congestion of the physical network, adapters and bumps included: a want of room, or queue management.
+pub const PHYSICAL_LOSSES: [DropReason; 7] = [
     DropReason::SwitchBuffer,
     DropReason::EarlyDrop,
+    DropReason::Policed,
+    DropReason::Extension,
     DropReason::HeadroomExceeded,
     DropReason::AdapterRx,
     DropReason::AdapterTx,
