@@ -6,6 +6,7 @@ usage: plot_netbump.py (5-10|5-11|5-12|5-13|5-14|5-15|5-16|5-17) DIR > PLOT.svg
 DIR is the result of the run or the sweep of that figure, with seed 1.
 """
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,10 @@ def runs(root: Path) -> dict[str, sn.Result]:
         if isinstance(result, sn.Result):
             axes = [f"{key.split('.')[-1]} = {value}" for key, value in result.manifest["axes"]]
             found[", ".join(axes)] = result
-    return found or sys.exit(f"{root} has no run")
+    # 5 us before 10 us.
+    numbers = {name: [float(n) for n in re.findall(r"[0-9.]+", name)] for name in found}
+    ordered = dict(sorted(found.items(), key=lambda item: numbers[item[0]]))
+    return ordered or sys.exit(f"{root} has no run")
 
 
 def say(*cells: object) -> None:
@@ -61,6 +65,7 @@ def figure_5_10(root: Path) -> None:
         left.plot((rows["time_ps"] - start) / 1e9, rows["bytes"] / 1e3, label=label, linewidth=0.8)
     left.set_xlabel("time (ms)")
     left.set_ylabel("bytes (KB)")
+    left.set_ylim(bottom=0)
     left.legend(frameon=False, fontsize="small")
     (error,) = errors(result).values()
     cdf(right, error, "", MTU)
@@ -96,8 +101,7 @@ def figure_5_14(root: Path) -> None:
     say("run", "median KB", "mean KB", "99 % KB")
     for name, result in runs(root).items():
         queue = result.queues.to_polars().filter(pl.col("time_ps") > 1_000_000_000_000)["bytes"]
-        label = name.split("max_probability = ")[-1].strip(" }]") if "red" in name else "drop-tail"
-        label = label if label == "drop-tail" else f"RED, max_p {label}"
+        label = f"RED, max_p {name.split('max_probability=')[-1].strip(' }]')}" if "red" in name else "drop-tail"
         say(label, *((x or 0) / 1e3 for x in (queue.median(), queue.mean(), queue.quantile(0.99))))
         cdf(ax, queue, label, 1e3)
     ax.set_xlabel("queue (KB)")
@@ -109,7 +113,7 @@ def figure_5_15(root: Path) -> None:
     ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")[1]
     say("run", "median us", "99 % us", "99.9 % us")
     for name, result in runs(root).items():
-        times = result.queries.to_polars()["qct_ps"].drop_nulls().slice(10) / 1e6
+        times = result.queries.to_polars().filter(~pl.col("warmup"))["completion_ps"].drop_nulls() / 1e6
         say(named(name), *((times.quantile(p) or 0) for p in (0.5, 0.99, 0.999)))
         cdf(ax, times, named(name))
     ax.set_xlabel("response time (us)")
@@ -147,7 +151,7 @@ def figure_5_17(root: Path) -> None:
     """The rates of three UDP flows and the virtual queue of the congestion point."""
     found = {"QCN" if "kind" in name else "without QCN": result for name, result in runs(root).items()}
     _, axes = plt.subplots(2, len(found), figsize=(4.5 * len(found), 4.5), layout="constrained", sharex=True)
-    say("run", "longest KB", "after 1 s", "Mb/s 15 to 20 s", "drops")
+    say("run", "longest KB", "above 40 KB, ms", "after 1 s", "Mb/s 15 to 20 s", "drops")
     for (above, below), (name, result) in zip(axes.T, found.items(), strict=True):
         streams = result.streams
         step = streams["interval_ms"] / 1e3
@@ -163,7 +167,8 @@ def figure_5_17(root: Path) -> None:
         drops = result.drops.to_polars().filter(pl.col("reason") == "switch_buffer")["frames"].sum()
         window = range(round(15 / step), round(20 / step))
         total = sum(course[k] for course in courses for k in window) / len(window)
-        say(name, (queue["bytes"].max() or 0) / 1e3, (settled["bytes"].max() or 0) / 1e3, total, float(drops))
+        long = float((queue["bytes"] > 40_000).sum())
+        say(name, (queue["bytes"].max() or 0) / 1e3, long, (settled["bytes"].max() or 0) / 1e3, total, float(drops))
     axes[0][0].set_ylabel("payload (Mb/s)")
     axes[1][0].set_ylabel("virtual queue (KB)")
 
