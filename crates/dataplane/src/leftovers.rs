@@ -30,6 +30,13 @@ pub enum Leftover {
     Namespace(String),
     /// A folder with its contents.
     Folder(PathBuf),
+    /// The program by which a bump that has ended lets frames pass at a device.
+    Wire {
+        /// The name or path of the device's namespace.
+        namespace: String,
+        /// The device.
+        device: String,
+    },
 }
 
 impl fmt::Display for Leftover {
@@ -38,6 +45,7 @@ impl fmt::Display for Leftover {
             Leftover::Program { pid, .. } => write!(f, "process {pid}"),
             Leftover::Namespace(name) => write!(f, "namespace {name}"),
             Leftover::Folder(path) => write!(f, "{}", path.display()),
+            Leftover::Wire { device, .. } => write!(f, "the wire at {device}"),
         }
     }
 }
@@ -48,6 +56,7 @@ impl Leftover {
             Leftover::Program { pid, started } => format!("program {pid} {started}"),
             Leftover::Namespace(name) => format!("namespace {name}"),
             Leftover::Folder(path) => format!("folder {}", path.display()),
+            Leftover::Wire { namespace, device } => format!("wire {device} {namespace}"),
         }
     }
 
@@ -60,6 +69,10 @@ impl Leftover {
             }
             "namespace" => Leftover::Namespace(rest.into()),
             "folder" => Leftover::Folder(rest.into()),
+            "wire" => {
+                let (device, namespace) = rest.split_once(' ')?;
+                Leftover::Wire { namespace: namespace.into(), device: device.into() }
+            }
             _ => return None,
         })
     }

@@ -3,13 +3,14 @@
 //! made of both. [`engine`] is the loop that moves frames between ports. [`sluicenet_node::vale`] decides where a frame goes
 //! and whether it waits, and does not depend on this crate.
 //! There are ports of other kinds: [`vhost`] for a QEMU guest, [`kernel`] for network devices, [`uplink`] for the link to other
-//! servers. [`fabric`] runs the simulator's physical switches in real time.
+//! servers. [`fabric`] runs the simulator's physical switches in real time. [`bump`] is a bump in the wire between such ports.
 //! `unsafe` is confined to these modules: [`region`] and `vhost::memory` (mapped memory that others may write), `vhost::sigbus`
 //! (a signal handler for memory that is gone), `kernel::sys` and [`tcp_info`] (system calls that no safer crate has), `process`
 //! (a new process before it executes its program), and one instruction each in [`clock`] and `crc`.
 #![deny(unsafe_code)]
 
 mod agent;
+pub mod bump;
 pub mod clock;
 pub mod controller;
 mod crc;

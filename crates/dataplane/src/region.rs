@@ -244,6 +244,17 @@ impl Buffers {
             unsafe { AtomicU64::from_ptr(into.add(at).cast()) }.store(half.to_le(), Ordering::Relaxed);
         }
     }
+
+    /// Copies a frame of `len` bytes into a buffer of another port in whole cache lines, except the first line.
+    #[inline(always)]
+    pub fn copy_behind_first_line(&self, buffer: u32, len: usize, to: &Buffers, to_buffer: u32) {
+        const LINE: usize = 64;
+        assert!((LINE..=BUFFER_BYTES).contains(&len));
+        let (from, into) = (self.checked_pointer(buffer).cast_const(), to.checked_pointer(to_buffer));
+        // SAFETY: both inside their buffers, whose size is a multiple of a line. `ptr::copy` allows them to be the same, which
+        // the owner of both could cause.
+        unsafe { std::ptr::copy(from.add(LINE), into.add(LINE), len.next_multiple_of(LINE) - LINE) };
+    }
 }
 
 impl Drop for Region {

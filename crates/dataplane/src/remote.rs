@@ -17,24 +17,24 @@ struct Bell {
 }
 
 /// A handle to the owner of a loop, `T`; copies reach the same one.
-pub struct Remote<T> {
+pub struct Remote<T: ?Sized> {
     jobs: Sender<Job<T>>,
     bell: Arc<Bell>,
 }
 
-impl<T> Clone for Remote<T> {
+impl<T: ?Sized> Clone for Remote<T> {
     fn clone(&self) -> Remote<T> {
         Remote { jobs: self.jobs.clone(), bell: Arc::clone(&self.bell) }
     }
 }
 
-impl<T> fmt::Debug for Remote<T> {
+impl<T: ?Sized> fmt::Debug for Remote<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote").field("bell", &self.bell).finish_non_exhaustive()
     }
 }
 
-impl<T> Remote<T> {
+impl<T: ?Sized> Remote<T> {
     /// Runs `job` between two iterations and waits for its result.
     ///
     /// # Errors
@@ -66,17 +66,17 @@ fn stopped() -> io::Error {
 }
 
 /// The loop's end.
-pub(crate) struct Jobs<T> {
+pub(crate) struct Jobs<T: ?Sized> {
     incoming: Option<(Receiver<Job<T>>, Remote<T>)>,
 }
 
-impl<T> Default for Jobs<T> {
+impl<T: ?Sized> Default for Jobs<T> {
     fn default() -> Jobs<T> {
         Jobs { incoming: None }
     }
 }
 
-impl<T> Jobs<T> {
+impl<T: ?Sized> Jobs<T> {
     pub(crate) fn remote(&mut self) -> io::Result<Remote<T>> {
         if let Some((_, remote)) = &self.incoming {
             return Ok(remote.clone());

@@ -296,6 +296,12 @@ impl Port {
         Ok(None)
     }
 
+    /// Keeps an empty buffer that was not used for the next frame.
+    #[inline(always)]
+    pub fn keep_empty(&mut self, buffer: u32) {
+        self.spare.push(buffer);
+    }
+
     /// Passes up to `limit` frames to `to` while `to` has room and their first 16 bytes equal `first_bytes`, the last 8 where
     /// `mask` has ones; returns how many.
     #[inline(always)]

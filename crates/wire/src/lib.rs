@@ -23,6 +23,7 @@ pub mod flow;
 pub mod icmp;
 pub mod ipv4;
 pub mod join;
+pub mod lldp;
 pub mod offload;
 pub mod pfc;
 pub mod qcn;

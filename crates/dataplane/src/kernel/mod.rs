@@ -5,6 +5,7 @@
 //! - [`tap`]: a TAP with backpressure by its queue, for a tenant's namespace that the switch may not enter.
 //! - [`packet`]: a plain device, such as the one to the fabric.
 //! - [`socket`]: a guest's device that QEMU emulates, without memory shared with the guest.
+//! - [`wire`]: what connects two devices while no bump serves them.
 //! - [`netns`], [`link`]: namespaces and their devices; [`edge`]: frames that the kernel itself dropped, by location.
 //! - [`agent`]: a program inside a guest that reports the room of its sockets.
 //! - [`lan`], [`load`]: tenants, and programs that send and receive at full speed, for experiments.
@@ -24,6 +25,7 @@ pub mod socket;
 pub mod tap;
 pub mod valve;
 pub mod veth;
+pub mod wire;
 
 mod device;
 mod diag;

@@ -115,6 +115,16 @@ impl PacketDevice {
         PacketDevice::open_for(namespace, name, buffers, Pieces::Frames)
     }
 
+    /// Opens a part of a device: the kernel divides its flows between all parts of the same `group`, of any processes. A flow is
+    /// of two stations and their ports, in either direction.
+    pub fn open_part(namespace: &Namespace, name: &str, buffers: u32, group: u16) -> Result<PacketDevice, KernelError> {
+        let device = PacketDevice::open(namespace, name, buffers)?;
+        // The kind of the division is 0, by flow.
+        sys::set_option(device.socket.as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT, group.into())
+            .tried(|| format!("a part of {name}"))?;
+        Ok(device)
+    }
+
     /// Opens a device with these `pieces`.
     pub fn open_for(
         namespace: &Namespace,

@@ -2,6 +2,7 @@
 
 use super::{Leftover, records, started};
 use crate::kernel::netns::Namespace;
+use crate::kernel::wire::Wire;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
@@ -76,6 +77,12 @@ fn remove(thing: &Leftover) -> io::Result<bool> {
         }
         Leftover::Namespace(name) => match Namespace::delete(name) {
             Ok(()) => Ok(true),
+            Err(e) if e.why().kind() == ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e.into()),
+        },
+        Leftover::Wire { namespace, device } => match Namespace::open(namespace) {
+            Ok(namespace) => Ok(Wire::remove(&namespace, device)?),
+            // Its devices are gone with it.
             Err(e) if e.why().kind() == ErrorKind::NotFound => Ok(false),
             Err(e) => Err(e.into()),
         },

@@ -1,6 +1,7 @@
 //! The data plane in this process: ports, the loop over them, links between servers, QEMU's protocol.
 
 mod accounting;
+mod bump;
 mod costs;
 mod engine;
 #[cfg(target_os = "linux")]

@@ -82,6 +82,18 @@ impl Red {
         self.idle_since = now;
     }
 
+    /// A packet found the queue empty, and the caller has computed how much of the average is left. Returns whether the packet
+    /// passes because the average is below the thresholds.
+    #[inline(always)]
+    pub fn on_idle(&mut self, config: &RedConfig, share: f64) -> bool {
+        self.average *= share;
+        let passes = self.average < f64::from(config.min_threshold);
+        if passes {
+            self.count = 0;
+        }
+        passes
+    }
+
     /// The probability for the next packet, where that of the line through the thresholds is `line`.
     fn probability(&self, config: &RedConfig, line: f64) -> f64 {
         if !config.counts {

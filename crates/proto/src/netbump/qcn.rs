@@ -217,7 +217,9 @@ impl<P: Packet> App<P> for BumpReactionPoint {
     type State = ReactionPointState<P::Flow>;
 
     fn init(&self, queue: QueueId, rate: Rate) -> Self::State {
-        let config = ReactionPointConfig { max_rate: rate, ..self.limiter };
+        // The lowest rate is at most that of the port: on a slow one nothing is limited.
+        let min_rate = self.limiter.min_rate.min(rate);
+        let config = ReactionPointConfig { max_rate: rate, min_rate, ..self.limiter };
         ReactionPointState { config, limiters: Vec::with_capacity(LIMITERS_MAX), begun: 0, queue }
     }
 

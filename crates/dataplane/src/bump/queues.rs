@@ -1,0 +1,64 @@
+//! The table of virtual queues, as a loop reaches it: its own, or shared with other loops and locked for each queue.
+
+use sluicenet_proto::netbump::{QueueId, Slot};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The virtual queues of a bump.
+pub trait Queues<S>: Send {
+    /// Uses a virtual queue, alone.
+    fn with<R>(&mut self, queue: QueueId, user: impl FnOnce(&mut Slot<S>) -> R) -> R;
+
+    /// Number of queues.
+    fn count(&self) -> usize;
+}
+
+/// The table of a bump with one loop.
+#[derive(Debug)]
+pub struct Own<S>(pub Vec<Slot<S>>);
+
+impl<S: Send> Queues<S> for Own<S> {
+    #[inline(always)]
+    fn with<R>(&mut self, queue: QueueId, user: impl FnOnce(&mut Slot<S>) -> R) -> R {
+        user(&mut self.0[usize::from(queue)])
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A queue in cache lines of its own: two loops that use neighbouring queues do not slow each other.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Apart<S>(Mutex<Slot<S>>);
+
+/// The table of a bump with several loops.
+#[derive(Debug)]
+pub struct Shared<S>(Arc<[Apart<S>]>);
+
+impl<S> Clone for Shared<S> {
+    fn clone(&self) -> Shared<S> {
+        Shared(Arc::clone(&self.0))
+    }
+}
+
+impl<S> Shared<S> {
+    /// A table of these queues.
+    pub fn new(slots: Vec<Slot<S>>) -> Shared<S> {
+        Shared(slots.into_iter().map(|slot| Apart(Mutex::new(slot))).collect())
+    }
+}
+
+impl<S: Send> Queues<S> for Shared<S> {
+    #[inline(always)]
+    fn with<R>(&mut self, queue: QueueId, user: impl FnOnce(&mut Slot<S>) -> R) -> R {
+        let slot = &self.0[usize::from(queue)].0;
+        // The holder needs a few nanoseconds, unless it lost its core: then the kernel wakes this loop.
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        user(&mut slot)
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+}
