@@ -4,6 +4,7 @@
 //! switches under overload, and faults that zFabric survives.
 #![forbid(unsafe_code)]
 
+pub mod bump;
 pub mod faults;
 pub mod ft;
 pub mod hedera;

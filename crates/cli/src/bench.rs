@@ -8,6 +8,7 @@ use super::overload::{OverloadArgs, SweepArgs};
 use super::table::{Table, count, short};
 use super::values::{buffers, seconds};
 use super::{Global, interrupt, output};
+use sluicenet_bench::bump;
 use sluicenet_bench::ft::{self, FatTree};
 use sluicenet_bench::local;
 use sluicenet_bench::ports::{self, Ports};
@@ -30,6 +31,8 @@ enum What {
     Ft(Ft),
     /// The rate of frames through the switch, between programs that share memory with it or drive virtio queues
     Ports(PortsArgs),
+    /// The rate of frames through a bump in the wire, and the latency that it adds, over shared memory
+    Bump(BumpArgs),
     /// The round-trip time through the switch, over shared memory
     Latency(Seconds),
     /// The processor time of an idle switch
@@ -52,6 +55,70 @@ enum What {
     /// Programs that run inside a guest
     #[command(hide = true)]
     Tenant(super::tenant::Tenant),
+}
+
+#[derive(Debug, clap::Args)]
+struct BumpArgs {
+    /// The application of the bump
+    #[arg(long, value_enum, default_value = "red")]
+    app: bump::App,
+    /// Bytes of a frame without its check sequence
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(60..=2048))]
+    size: u16,
+    /// Links, each with a thread and hosts of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    links: u8,
+    /// Pipelines of each link, each with a thread; they share the link's hosts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pipelines: u8,
+    /// Hosts behind each link, at ports of 1 Gb/s: a virtual queue each
+    #[arg(long, value_name = "N", default_value_t = 48, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    stations: u16,
+    /// Frames a second while the latency is measured
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=20_000_000))]
+    rate: u32,
+    #[command(flatten)]
+    time: Seconds,
+}
+
+impl BumpArgs {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let settings = bump::Bump {
+            app: self.app,
+            size: self.size.into(),
+            links: self.links.into(),
+            pipelines: self.pipelines.into(),
+            stations: self.stations.into(),
+            time: self.time.get(),
+            rate: self.rate.into(),
+        };
+        let f = bump::run(&settings, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
+        if global.json {
+            output::json(&f);
+        } else {
+            let mut t = Table::new(2, ["", ""]);
+            let range = format!("{:.1} to {:.1}", f.mpps_worst, f.mpps_best);
+            t.row(["frames a second", &format!("{:.1} million ({range} in {} turns)", f.mpps, 5)]);
+            t.row(["bits a second", &format!("{:.1} Gb/s", f.gbps)]);
+            if let (Some(one), Some(scaling)) = (f.one_mpps, f.scaling) {
+                t.row(["one thread", &format!("{one:.1} million: {scaling:.2} times")]);
+            }
+            if let Some(cycles) = f.cycles_per_packet {
+                t.row(["ticks a frame", &format!("{cycles:.1}")]);
+            }
+            t.row(["lost", &count(f.lost)]);
+            t.row(["dropped by the application", &count(f.dropped)]);
+            t.row(["marked by it", &count(f.marked)]);
+            t.row(["added latency, median", &format!("{:.3} us", f.added_p50_us)]);
+            t.row(["at 99 %", &format!("{:.3} us", f.added_p99_us)]);
+            t.row(["at 99.9 %", &format!("{:.3} us", f.added_p999_us)]);
+            output::print(&t.text());
+        }
+        if interrupt::raised() {
+            return Err(Failure::Interrupted("the figures are of the part that was run".into()));
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -169,6 +236,7 @@ impl Bench {
         match self.what {
             What::Ft(ft) => ft.main(global),
             What::Ports(ports) => ports.main(global),
+            What::Bump(bump) => bump.main(global),
             What::Overload(overload) => overload.main(global),
             What::Tcp(tcp) => tcp.main(global),
             What::Sockets(sockets) => sockets.main(global),
