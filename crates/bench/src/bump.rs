@@ -107,9 +107,13 @@ pub struct Figures {
     /// How many times as fast it was in the best turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scaling_best: Option<f64>,
-    /// Ticks of the time stamp counter a frame, in the fastest turn; only of one thread.
+    /// Millions of frames in a second of processor time of one core, in the median: other programs take none of it.
+    pub core_mpps: f64,
+    /// The same in the best turn.
+    pub core_mpps_best: f64,
+    /// How many times as much all cores did as one alone, by processor time: what sharing costs, and not the scheduler.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cycles_per_packet: Option<f64>,
+    pub core_scaling: Option<f64>,
     /// Frames that were sent, not dropped by the application, and not received.
     pub lost: u64,
     /// Frames that the application dropped.
@@ -243,15 +247,15 @@ impl Rig {
         Ok(())
     }
 
-    /// Runs for a time; returns frames and seconds and ticks.
-    fn run(&mut self, time: Duration, interrupt: &AtomicBool) -> Result<(u64, f64, Option<u64>), PortsError> {
-        let (before, started, ticks) = (self.received, Instant::now(), clock::ticks());
+    /// Runs for a time; returns frames, seconds, and seconds of processor time.
+    fn run(&mut self, time: Duration, interrupt: &AtomicBool) -> Result<(u64, f64, f64), PortsError> {
+        let (before, started, cpu) = (self.received, Instant::now(), cpu_seconds());
         while started.elapsed() < time && !interrupt.load(Ordering::Relaxed) {
             for _ in 0..ROUNDS {
                 self.turn()?;
             }
         }
-        Ok((self.received - before, started.elapsed().as_secs_f64(), clock::since(ticks)))
+        Ok((self.received - before, started.elapsed().as_secs_f64(), cpu_seconds() - cpu))
     }
 
     /// Frames that were lost, dropped and marked so far.
@@ -287,8 +291,14 @@ fn pin(cores: &[usize], n: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
-/// One turn of several rigs, each on a core: millions of frames a second, and ticks a frame.
-fn turn(rigs: &mut [Rig], time: Duration, interrupt: &AtomicBool) -> Result<(f64, Option<f64>), PortsError> {
+/// Processor time of this thread.
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// One turn of several rigs, each on a core: millions of frames a second, and per second of processor time of one core.
+fn turn(rigs: &mut [Rig], time: Duration, interrupt: &AtomicBool) -> Result<(f64, f64), PortsError> {
     let (cores, barrier) = (cores(), Barrier::new(rigs.len()));
     let results = std::thread::scope(|scope| {
         let run = |(n, rig): (usize, &'_ mut Rig)| {
@@ -299,13 +309,14 @@ fn turn(rigs: &mut [Rig], time: Duration, interrupt: &AtomicBool) -> Result<(f64
         let threads: Vec<_> = rigs.iter_mut().enumerate().map(|this| scope.spawn(move || run(this))).collect();
         threads.into_iter().map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect::<Vec<_>>()
     });
-    let (mut mpps, mut cycles) = (0.0, None);
+    let (mut mpps, mut all, mut cpu) = (0.0, 0, 0.0);
     for result in results {
-        let (frames, seconds, ticks) = result?;
+        let (frames, seconds, cpu_seconds) = result?;
         mpps += frames as f64 / seconds / 1e6;
-        cycles = ticks.map(|ticks| ticks as f64 / frames.max(1) as f64);
+        all += frames;
+        cpu += cpu_seconds;
     }
-    Ok((mpps, cycles))
+    Ok((mpps, all as f64 / cpu / 1e6))
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -319,18 +330,20 @@ pub fn run(settings: &Bump, interrupt: &AtomicBool) -> Result<Figures, PortsErro
     let time = settings.time / (2 * TURNS as u32);
     let mut all = rigs(settings, settings.links, settings.pipelines)?;
     let mut alone = if threads > 1 { rigs(settings, 1, 1)? } else { Vec::new() };
-    let (mut mpps, mut one, mut scaling, mut cycles) = (Vec::new(), Vec::new(), Vec::new(), f64::INFINITY);
+    let (mut mpps, mut one, mut scaling) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut core, mut core_scaling) = (Vec::new(), Vec::new());
     for n in 0..TURNS {
         if n > 0 && interrupt.load(Ordering::Relaxed) {
             break;
         }
-        let (fast, ticks) = turn(&mut all, time, interrupt)?;
+        let (fast, of_core) = turn(&mut all, time, interrupt)?;
         mpps.push(fast);
-        cycles = cycles.min(ticks.unwrap_or(f64::INFINITY));
+        core.push(of_core);
         if threads > 1 {
-            let (single, _) = turn(&mut alone, time, interrupt)?;
+            let (single, of_single) = turn(&mut alone, time, interrupt)?;
             one.push(single);
             scaling.push(fast / single);
+            core_scaling.push(threads as f64 * of_core / of_single);
         }
     }
     let (mut lost, mut dropped) = (0, 0);
@@ -360,7 +373,9 @@ pub fn run(settings: &Bump, interrupt: &AtomicBool) -> Result<Figures, PortsErro
         one_mpps: (threads > 1).then(|| median(&mut one)),
         scaling: (threads > 1).then(|| median(&mut scaling)),
         scaling_best: (threads > 1).then(|| scaling.last().copied().unwrap_or(f64::NAN)),
-        cycles_per_packet: (threads == 1 && cycles.is_finite()).then_some(cycles),
+        core_mpps: median(&mut core),
+        core_mpps_best: core.last().copied().unwrap_or(f64::NAN),
+        core_scaling: (threads > 1).then(|| median(&mut core_scaling)),
         lost,
         dropped,
         marked,

@@ -103,8 +103,9 @@ impl BumpArgs {
             if let (Some(one), Some(scaling)) = (f.one_mpps, f.scaling) {
                 t.row(["one thread", &format!("{one:.1} million: {scaling:.2} times")]);
             }
-            if let Some(cycles) = f.cycles_per_packet {
-                t.row(["ticks a frame", &format!("{cycles:.1}")]);
+            t.row(["of a second of one core", &format!("{:.1} million", f.core_mpps)]);
+            if let Some(scaling) = f.core_scaling {
+                t.row(["by processor time", &format!("{scaling:.2} times one thread")]);
             }
             t.row(["lost", &count(f.lost)]);
             t.row(["dropped by the application", &count(f.dropped)]);

@@ -7,6 +7,7 @@
 
 mod agent;
 mod bench;
+mod bump;
 mod cells;
 mod controller;
 mod demo;
@@ -87,6 +88,8 @@ enum Verb {
     Bench(bench::Bench),
     /// The lossless switch for guests, containers and processes
     Switch(switch::Switch),
+    /// A bump in the wire: congestion control for switches that have none
+    Bump(bump::BumpVerb),
     /// The controller of an overlay, which knows the server of each endpoint
     Controller(controller::Controller),
     /// Inside a guest: reports the room of its sockets to the switch
@@ -141,6 +144,7 @@ pub fn main() -> ExitCode {
         Verb::Diff(v) => v.main(global),
         Verb::Bench(v) => v.main(global),
         Verb::Switch(v) => v.main(global),
+        Verb::Bump(v) => v.main(global),
         Verb::Controller(v) => v.main(global),
         Verb::Agent(v) => v.main(global),
         Verb::Top(v) => v.main(global),

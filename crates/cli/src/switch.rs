@@ -60,7 +60,7 @@ struct Run {
 
 /// Which of the switches that run.
 #[derive(Clone, Debug, clap::Args)]
-struct Which {
+pub(super) struct Which {
     /// Its control socket; default that of the only running switch
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -90,7 +90,7 @@ struct DelPort {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "To look on: sluicenet switch capture PORT -w - | wireshark -k -i -")]
-struct CaptureArgs {
+pub(super) struct CaptureArgs {
     /// The port's name
     port: String,
     /// The file to write, or - for stdout
@@ -129,7 +129,7 @@ impl std::io::Write for Wanting {
 }
 
 impl CaptureArgs {
-    fn main(self, global: Global) -> Result<(), Failure> {
+    pub(super) fn main(self, global: Global) -> Result<(), Failure> {
         let to_stdout = self.write.as_os_str() == "-";
         if to_stdout && global.json {
             return Err(Failure::Input("the capture goes to stdout, and so would --json".into()));
@@ -169,7 +169,7 @@ impl CaptureArgs {
 }
 
 impl Which {
-    fn control(&self) -> Result<PathBuf, Failure> {
+    pub(super) fn control(&self) -> Result<PathBuf, Failure> {
         if let Some(path) = &self.control {
             return Ok(path.clone());
         }
@@ -188,18 +188,18 @@ impl Which {
         }
     }
 
-    fn ask(&self, request: &Request) -> Result<Answer, Failure> {
+    pub(super) fn ask(&self, request: &Request) -> Result<Answer, Failure> {
         match ask(&self.control()?, request).map_err(Failure::input)? {
             Answer::Error(text) => Err(Failure::Input(text)),
             answer => Ok(answer),
         }
     }
 
-    fn tell(&self, request: &Request, global: Global) -> Result<(), Failure> {
+    pub(super) fn tell(&self, request: &Request, global: Global) -> Result<(), Failure> {
         self.said(self.ask(request)?, global)
     }
 
-    fn said(&self, answer: Answer, global: Global) -> Result<(), Failure> {
+    pub(super) fn said(&self, answer: Answer, global: Global) -> Result<(), Failure> {
         match answer {
             Answer::Ok(text) if global.json => output::json(&serde_json::json!({ "ok": text })),
             Answer::Ok(text) => output::print(&(text + "\n")),
@@ -240,14 +240,15 @@ impl Run {
     }
 }
 
-fn show(status: &Status, global: Global) {
+pub(super) fn show(status: &Status, global: Global) {
     if global.json {
         output::json(status);
         return;
     }
     let l = status.ledger;
+    let what = if status.bump.is_some() { "bump" } else { "switch" };
     let mut text = format!(
-        "switch {} (process {}, up {:.0} s): {} frames accepted = {} delivered + {} dropped + {} queued\n",
+        "{what} {} (process {}, up {:.0} s): {} frames accepted = {} delivered + {} dropped + {} queued\n",
         status.name,
         status.pid,
         status.uptime_s,
@@ -290,6 +291,9 @@ fn show(status: &Status, global: Global) {
         if !places.is_empty() {
             text += &format!("\n  lost beside the switch, by the kernel, at {}: {}", port.name, places.join(", "));
         }
+    }
+    if let Some(bump) = &status.bump {
+        text += &super::bump::text(bump);
     }
     output::print(&text);
 }

@@ -2,7 +2,7 @@
 //! capture; the client stores the frames with its own rights.
 
 use super::control::{Answer, Request};
-use super::daemon::Daemon;
+use super::served::Served;
 use rustix::net::RecvFlags;
 use sluicenet_dataplane::tap::{self, Capture, Captured};
 use sluicenet_sim::pcapng::{Direction, Interface, InterfaceId, LinkType, Packet, PcapngWriter};
@@ -46,7 +46,7 @@ impl Epoch {
 /// Writes the frames at a port to `stream` until its other end stops, `count` frames are written, or the port is gone.
 pub(super) fn serve(
     stream: &UnixStream,
-    daemon: &Daemon,
+    daemon: &impl Served,
     port: &str,
     capture: Capture,
     snaplen: u32,
@@ -62,7 +62,7 @@ pub(super) fn serve(
 
 fn write(
     stream: &UnixStream,
-    daemon: &Daemon,
+    daemon: &impl Served,
     port: &str,
     capture: &Capture,
     snaplen: u32,

@@ -4,7 +4,7 @@
 //! port.
 
 use super::capture;
-use super::daemon::Daemon;
+use super::served::Served;
 use super::status::Status;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde::{Deserialize, Serialize};
@@ -123,7 +123,7 @@ impl Socket {
     }
 
     /// Serves requests until the switch stops.
-    pub fn serve(&self, daemon: &Arc<Daemon>) -> io::Result<()> {
+    pub(crate) fn serve<D: Served>(&self, daemon: &Arc<D>) -> io::Result<()> {
         let connections = Arc::new(AtomicUsize::new(0));
         while !daemon.is_stopping() {
             let (stream, _) = match self.listener.accept() {
@@ -132,7 +132,7 @@ impl Socket {
                 Err(_) if daemon.is_stopping() => break,
                 Err(e) => {
                     // Descriptors may have run out; some may be closed soon.
-                    daemon.log.count("control socket", &e.to_string());
+                    daemon.log().count("control socket", &e.to_string());
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 }
@@ -142,12 +142,12 @@ impl Socket {
             }
             let peer = rustix::net::sockopt::socket_peercred(&stream);
             if !peer.is_ok_and(|peer| peer.uid.is_root() || peer.uid == self.owner) {
-                daemon.log.count("control socket", "not the owner");
+                daemon.log().count("control socket", "not the owner");
                 continue;
             }
             if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
                 connections.fetch_sub(1, Ordering::Relaxed);
-                daemon.log.count("control socket", "too many connections");
+                daemon.log().count("control socket", "too many connections");
                 let _ = say(&stream, &Answer::Error(format!("{CONNECTIONS_MAX} connections are open")), &[]);
                 continue;
             }
@@ -162,7 +162,7 @@ impl Socket {
     }
 
     /// A copy of the listening descriptor, used to end the wait for connections.
-    pub(super) fn listener(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn listener(&self) -> io::Result<OwnedFd> {
         Ok(self.listener.try_clone()?.into())
     }
 }
@@ -180,7 +180,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
-fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
+fn converse<D: Served>(stream: &UnixStream, daemon: &Arc<D>) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut lines = BufReader::new(stream);
@@ -207,13 +207,13 @@ fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
                 };
                 let fds = attached.descriptors();
                 let mut answer = serde_json::json!({"ok": format!("attached to {name}: memory, kick, wake")});
-                if let Some(mac) = attached.mac() {
+                if let Some(mac) = attached.mac {
                     answer["mac"] = mac.map(|byte| format!("{byte:02x}")).join(":").into();
                 }
-                if let Some(ip) = attached.ip() {
+                if let Some(ip) = attached.ip {
                     answer["ip"] = ip.to_string().into();
                 }
-                if let Some(mtu) = attached.mtu() {
+                if let Some(mtu) = attached.mtu {
                     answer["mtu"] = mtu.into();
                 }
                 say(stream, &answer, &fds)?;
@@ -230,7 +230,7 @@ fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
                         say(stream, &Answer::Ok(format!("capturing port {port}")), &[])?;
                         // Only this thread waits for a slow reader.
                         stream.set_write_timeout(None)?;
-                        return capture::serve(stream, daemon, &port, capture, snaplen, count);
+                        return capture::serve(stream, &**daemon, &port, capture, snaplen, count);
                     }
                     Err(e) => say(stream, &Answer::Error(e), &[])?,
                 }

@@ -8,6 +8,7 @@ use super::control::{Answer, Request};
 use super::log::Log;
 use super::opened::{Opened, may_open, open_beside};
 use super::reload;
+use super::served::{Attached, Served};
 use super::status::{Absent, Snapshot, Status};
 use sluicenet_dataplane::engine::{Access, Engine, PlugError};
 use sluicenet_dataplane::port::Port;
@@ -16,7 +17,7 @@ use sluicenet_dataplane::tap::{Capture, tap};
 use sluicenet_dataplane::{shm, vhost};
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -68,89 +69,23 @@ pub struct Daemon {
 /// Puts an opened port into service.
 type Plug = Box<dyn FnOnce(&mut Engine, usize) -> Result<(), PlugError> + Send>;
 
-/// A port in shared memory that a program uses; released when dropped.
-pub struct Attached<'a> {
-    daemon: &'a Daemon,
-    name: String,
-    /// The port's id, which differs from that of a later port of the same name.
-    id: u64,
-    access: shm::Access,
-    mac: Option<[u8; 6]>,
-    ip: Option<Ipv4Addr>,
-    mtu: Option<u32>,
-}
-
-impl Attached<'_> {
-    /// The MAC address of the port's endpoint in the file.
-    pub fn mac(&self) -> Option<[u8; 6]> {
-        self.mac
-    }
-
-    /// The only IPv4 address from which the port may send.
-    pub fn ip(&self) -> Option<Ipv4Addr> {
-        self.ip
-    }
-
-    /// The size of the largest IP packet that reaches other servers, in bytes.
-    pub fn mtu(&self) -> Option<u32> {
-        self.mtu
-    }
-
-    /// The descriptors of memory, kick and wake.
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
-        [self.access.memory.as_fd(), self.access.kick.as_fd(), self.access.wake.as_fd()]
-    }
-}
-
-impl Drop for Attached<'_> {
-    fn drop(&mut self) {
-        let mut state = self.daemon.state();
-        // A removed port is no longer in the engine.
-        if let Some(port) = state.ports.iter_mut().find(|p| p.id == self.id) {
-            port.attached = false;
-            self.daemon.unplug(&self.name);
-        }
-    }
-}
-
-impl Daemon {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the switch was asked to stop.
-    pub fn is_stopping(&self) -> bool {
+impl Served for Daemon {
+    fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Asks the switch to stop.
-    pub fn stop(&self) {
+    fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         // Ends the wait for the next connection. Connecting to our own socket could need a privilege that was given up.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 
-    /// The state of the switch and its counters.
-    ///
-    /// # Errors
-    /// The switch has stopped.
-    pub fn status(&self) -> io::Result<Status> {
+    fn status(&self) -> io::Result<Status> {
         let snapshot = self.remote.run(|engine| Snapshot::of(engine))?;
         Ok(self.status_of(&snapshot))
     }
 
-    fn status_of(&self, snapshot: &Snapshot) -> Status {
-        let state = self.state();
-        let ports: Vec<PortConfig> = state.ports.iter().map(|p| p.config.clone()).collect();
-        let mut status = snapshot.status(&state.config, &ports, self.started.elapsed().as_secs_f64());
-        for port in status.ports.iter_mut().filter(|p| p.number.is_none()) {
-            port.absent = state.ports.iter().find(|p| p.config.name == port.name).and_then(|p| p.absent.clone());
-        }
-        status
-    }
-
-    /// Carries out a request.
-    pub fn answer(&self, request: Request) -> Answer {
+    fn answer(&self, request: Request) -> Answer {
         let outcome = match request {
             Request::Show => {
                 return self.status().map_or_else(|e| Answer::Error(e.to_string()), |s| Answer::Status(Box::new(s)));
@@ -174,6 +109,89 @@ impl Daemon {
             Request::Attach { .. } | Request::Capture { .. } | Request::Stop => Err("not here".into()),
         };
         outcome.map_or_else(Answer::Error, Answer::Ok)
+    }
+
+    fn attach(&self, name: &str) -> Result<Attached<'_>, String> {
+        let mut state = self.state();
+        let port = state.ports.iter_mut().find(|p| p.config.name == name).ok_or(format!("there is no port {name}"))?;
+        let PortKind::Shm { buffers } = port.config.kind else {
+            return Err(format!("port {name} is of kind {}: programs attach to shm", port.config.kind.name()));
+        };
+        if port.attached {
+            return Err(format!("somebody is attached to port {name}"));
+        }
+        let config = port.config.clone();
+        let (mac, ip) = (config.mac, config.access.address);
+        let (access, mtu) = self
+            .remote
+            .run(move |engine| -> io::Result<(shm::Access, Option<u32>)> {
+                let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
+                let access = engine.plug_shm(k, &config.name, buffers)?;
+                settle(engine, k, &config).inspect_err(|_| engine.unplug(k))?;
+                Ok((access, engine.mtu()))
+            })
+            .and_then(|made| made)
+            .map_err(|e| e.to_string())?;
+        port.attached = true;
+        info!(port = name, "port attached");
+        let (name, id) = (name.to_owned(), port.id);
+        // A removed port is no longer in the engine.
+        let release = move || {
+            let mut state = self.state();
+            if let Some(port) = state.ports.iter_mut().find(|p| p.id == id) {
+                port.attached = false;
+                self.unplug(&name);
+            }
+        };
+        Ok(Attached { access, mac, ip, mtu, release: Some(Box::new(release)) })
+    }
+
+    fn capture(&self, name: &str, snaplen: u32) -> Result<Capture, String> {
+        let (tap, capture) = tap(snaplen);
+        let owned = name.to_owned();
+        let set = self.remote.run(move |engine| engine.port_named(&owned).map(|k| engine.set_tap(k, tap)));
+        match set.map_err(|e| e.to_string())? {
+            None => Err(match self.state().ports.iter().any(|p| p.config.name == name) {
+                true => format!("nobody is at port {name}"),
+                false => format!("there is no port {name}"),
+            }),
+            Some(false) => Err(format!("port {name} is being captured")),
+            Some(true) => Ok(capture),
+        }
+    }
+
+    fn close(&self, capture: &Capture) {
+        capture.close();
+        // A stopped switch has no captures.
+        let _ = self.remote.run(|engine| engine.sweep_taps());
+    }
+
+    fn log(&self) -> &Log {
+        &self.log
+    }
+
+    fn broke(&self, name: &str, reason: &str) {
+        self.port_broke(name, reason);
+    }
+
+    fn every_second(&self) {
+        self.try_again();
+    }
+}
+
+impl Daemon {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn status_of(&self, snapshot: &Snapshot) -> Status {
+        let state = self.state();
+        let ports: Vec<PortConfig> = state.ports.iter().map(|p| p.config.clone()).collect();
+        let mut status = snapshot.status(&state.config, &ports, self.started.elapsed().as_secs_f64());
+        for port in status.ports.iter_mut().filter(|p| p.number.is_none()) {
+            port.absent = state.ports.iter().find(|p| p.config.name == port.name).and_then(|p| p.absent.clone());
+        }
+        status
     }
 
     /// Whether the policy of the switch allows a port.
@@ -278,61 +296,6 @@ impl Daemon {
             let dropped = last.counters.dropped.total_frames();
             info!(port = name, accepted, delivered, dropped, waited, "port detached");
         }
-    }
-
-    /// Starts a capture at a port, with up to `snaplen` bytes of each frame.
-    ///
-    /// # Errors
-    /// The port is not in service, or it has a capture already.
-    pub fn capture(&self, name: &str, snaplen: u32) -> Result<Capture, String> {
-        let (tap, capture) = tap(snaplen);
-        let owned = name.to_owned();
-        let set = self.remote.run(move |engine| engine.port_named(&owned).map(|k| engine.set_tap(k, tap)));
-        match set.map_err(|e| e.to_string())? {
-            None => Err(match self.state().ports.iter().any(|p| p.config.name == name) {
-                true => format!("nobody is at port {name}"),
-                false => format!("there is no port {name}"),
-            }),
-            Some(false) => Err(format!("port {name} is being captured")),
-            Some(true) => Ok(capture),
-        }
-    }
-
-    /// Ends a capture; the frames captured so far can still be read.
-    pub fn close(&self, capture: &Capture) {
-        capture.close();
-        // A stopped switch has no captures.
-        let _ = self.remote.run(|engine| engine.sweep_taps());
-    }
-
-    /// Creates the shared memory of a port for a program.
-    ///
-    /// # Errors
-    /// No port of kind shm has this name, or a program is attached to it.
-    pub fn attach(&self, name: &str) -> Result<Attached<'_>, String> {
-        let mut state = self.state();
-        let port = state.ports.iter_mut().find(|p| p.config.name == name).ok_or(format!("there is no port {name}"))?;
-        let PortKind::Shm { buffers } = port.config.kind else {
-            return Err(format!("port {name} is of kind {}: programs attach to shm", port.config.kind.name()));
-        };
-        if port.attached {
-            return Err(format!("somebody is attached to port {name}"));
-        }
-        let config = port.config.clone();
-        let (mac, ip) = (config.mac, config.access.address);
-        let (access, mtu) = self
-            .remote
-            .run(move |engine| -> io::Result<(shm::Access, Option<u32>)> {
-                let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
-                let access = engine.plug_shm(k, &config.name, buffers)?;
-                settle(engine, k, &config).inspect_err(|_| engine.unplug(k))?;
-                Ok((access, engine.mtu()))
-            })
-            .and_then(|made| made)
-            .map_err(|e| e.to_string())?;
-        port.attached = true;
-        info!(port = name, "port attached");
-        Ok(Attached { daemon: self, name: name.to_owned(), id: port.id, access, mac, ip, mtu })
     }
 
     /// Reads the switch's file again and applies the differences.

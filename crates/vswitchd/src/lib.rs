@@ -3,6 +3,8 @@
 //!
 //! | module | knows |
 //! |---|---|
+//! | `bump` | a bump in the wire as a program: its file and its loops |
+//! | `served` | what a switch and a bump have in common for the modules below |
 //! | `config` | the configuration file and the meaning of its keys |
 //! | `daemon` | start, reload and stop; the ports of the file and those of the engine |
 //! | `opened` | how each kind of port is opened |
@@ -18,6 +20,7 @@
 //! | `watch` | rates, and ports that wait for each other |
 #![forbid(unsafe_code)]
 
+pub mod bump;
 pub mod capture;
 pub mod config;
 pub mod control;
@@ -28,6 +31,7 @@ pub mod metrics;
 mod opened;
 pub mod privileges;
 mod reload;
+mod served;
 pub mod status;
 pub mod uplink;
 pub mod watch;

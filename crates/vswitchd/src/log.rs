@@ -1,7 +1,7 @@
 //! The log: rare events are logged at once, frequent ones at most once a second with their number.
 
 use super::config::LogFormat;
-use super::daemon::Daemon;
+use super::served::Served;
 use super::status::{LOST_BESIDE, PortStatus, Status};
 use sluicenet_dataplane::engine::{Event, Happened};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ pub fn start(format: LogFormat, quiet: bool) {
 
 /// Connections that were refused since the last message: location, reason, number.
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub(crate) struct Log {
     refused: Mutex<BTreeMap<(&'static str, String), u64>>,
 }
 
@@ -38,7 +38,7 @@ impl Log {
     }
 
     /// Logs events until the switch has stopped.
-    pub fn watch(&self, daemon: &Daemon, events: &Receiver<Event>) {
+    pub fn watch(&self, daemon: &impl Served, events: &Receiver<Event>) {
         let mut seen = Seen::default();
         let mut next = Instant::now() + EVERY;
         loop {
@@ -55,7 +55,7 @@ impl Log {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     next = Instant::now() + EVERY;
-                    daemon.try_again();
+                    daemon.every_second();
                     if let Ok(status) = daemon.status() {
                         seen.say(&status);
                     }

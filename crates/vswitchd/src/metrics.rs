@@ -1,7 +1,8 @@
 //! Metrics for Prometheus: its text format 0.0.4 over HTTP. Clients, however slow or frequent, use a limited number of
 //! threads for a few seconds. They make the switch read its counters only once in a while.
 
-use super::daemon::Daemon;
+use super::bump::status::QueueStatus;
+use super::served::Served;
 use super::status::{PortStatus, Status};
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
@@ -44,27 +45,27 @@ impl Server {
     }
 
     /// Serves requests until the process ends.
-    pub(super) fn serve(&self, daemon: &Arc<Daemon>) {
+    pub(crate) fn serve<D: Served>(&self, daemon: &Arc<D>) {
         let open = Arc::new(AtomicUsize::new(0));
         let last: Arc<Mutex<Last>> = Arc::default();
         loop {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(e) => {
-                    daemon.log.count("metrics", &e.to_string());
+                    daemon.log().count("metrics", &e.to_string());
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 }
             };
             if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
                 open.fetch_sub(1, Ordering::Relaxed);
-                daemon.log.count("metrics", "too many connections");
+                daemon.log().count("metrics", "too many connections");
                 continue;
             }
             let (daemon, last, open) = (daemon.clone(), last.clone(), open.clone());
             let is_local = self.address.ip().is_loopback();
             std::thread::spawn(move || {
-                let page = || page(&daemon, &last);
+                let page = || page(&*daemon, &last);
                 // A client that disconnects early is no error of the switch.
                 let _ = converse(&stream, is_local, page);
                 open.fetch_sub(1, Ordering::Relaxed);
@@ -77,7 +78,7 @@ impl Server {
 type Last = Option<(Instant, Arc<str>)>;
 
 /// The page of metrics, at most [`FRESH`] old.
-fn page(daemon: &Daemon, last: &Mutex<Last>) -> Option<Arc<str>> {
+fn page(daemon: &impl Served, last: &Mutex<Last>) -> Option<Arc<str>> {
     let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((at, text)) = &*last
         && at.elapsed() < FRESH
@@ -331,6 +332,78 @@ pub static METRICS: &[Metric] = &[
             p.counters.iter().for_each(|(counter, n)| s.add(&[("port", &p.name), ("counter", counter)], n));
         }
     }),
+    m(
+        "sluicenet_bump_frames_total",
+        "counter",
+        "fate",
+        "frames of a bump: for itself (consumed), of its own (own), of its own without room (own_lost), and to destinations \
+            without a virtual queue (unmapped)",
+        |s, status| {
+            if let Some(b) = &status.bump {
+                let fates = [("consumed", b.consumed), ("own", b.own), ("own_lost", b.own_lost)];
+                for (fate, frames) in fates.into_iter().chain([("unmapped", b.unmapped)]) {
+                    s.add(&[("fate", fate)], frames);
+                }
+            }
+        },
+    ),
+    m(
+        "sluicenet_bump_queue_bytes",
+        "gauge",
+        "downstream",
+        "estimated bytes in the queue of a downstream port",
+        |s, status| s.of_queues(status, |q| q.bytes),
+    ),
+    m(
+        "sluicenet_bump_queue_rate_bps",
+        "gauge",
+        "downstream",
+        "the speed of the downstream port, in bits per second",
+        |s, status| s.of_queues(status, |q| q.rate_bps),
+    ),
+    m(
+        "sluicenet_bump_queue_packets_total",
+        "counter",
+        "downstream, fate",
+        "packets that entered a virtual queue; those of them that were marked and dropped; notifications that were \
+            consumed and sent; packets that other bumps reported",
+        |s, status| {
+            for q in status.bump.iter().flat_map(|b| &b.queues) {
+                let fates = [("entered", q.packets), ("marked", q.marked), ("dropped", q.dropped)];
+                let more = [("consumed", q.consumed), ("notices", q.notices), ("reported", q.reported)];
+                for (fate, packets) in fates.into_iter().chain(more) {
+                    s.add(&[("downstream", &q.port), ("fate", fate)], packets);
+                }
+            }
+        },
+    ),
+    m(
+        "sluicenet_bump_application",
+        "gauge",
+        "downstream, name",
+        "averages and rates of the applications at a virtual queue; of several limiters the sum",
+        |s, status| {
+            for q in status.bump.iter().flat_map(|b| &b.queues) {
+                q.gauges.iter().for_each(|(name, value)| s.add(&[("downstream", &q.port), ("name", name)], value));
+            }
+        },
+    ),
+    m(
+        "sluicenet_bump_updates_total",
+        "counter",
+        "fate",
+        "updates to other bumps (sent) and from them: merged, lost, stale (repeated or late), forged, damaged, of strangers",
+        |s, status| {
+            if let Some(u) = status.bump.as_ref().and_then(|b| b.updates.as_ref()) {
+                let sum = |at: usize| u.neighbours.values().map(|counts| counts[at]).sum::<u64>();
+                let own = [("sent", u.sent), ("forged", u.forged), ("damaged", u.damaged), ("strangers", u.strangers)];
+                for (fate, updates) in own.into_iter().chain([("merged", sum(0)), ("lost", sum(1)), ("stale", sum(2))])
+                {
+                    s.add(&[("fate", fate)], updates);
+                }
+            }
+        },
+    ),
 ];
 
 const fn m(
@@ -362,6 +435,12 @@ impl Samples<'_> {
 
     fn of_ports(&mut self, status: &Status, value: fn(&PortStatus) -> u64) {
         status.ports.iter().for_each(|p| self.add(&[("port", &p.name)], value(p)));
+    }
+
+    fn of_queues(&mut self, status: &Status, value: fn(&QueueStatus) -> u64) {
+        for q in status.bump.iter().flat_map(|b| &b.queues) {
+            self.add(&[("downstream", &q.port)], value(q));
+        }
     }
 
     fn both_directions(&mut self, status: &Status, values: fn(&PortStatus) -> [u64; 2]) {

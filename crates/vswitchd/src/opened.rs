@@ -20,7 +20,7 @@ const OPENS_WITHIN: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Buffers for frames of a plain device, in each direction.
-const PACKET_BUFFERS: u32 = 4096;
+pub(super) const PACKET_BUFFERS: u32 = 4096;
 
 /// An opened port.
 pub(super) enum Opened {
@@ -33,7 +33,7 @@ pub(super) enum Opened {
     Attached,
 }
 
-fn namespace(name: &Option<String>) -> Result<Namespace, KernelError> {
+pub(super) fn namespace(name: &Option<String>) -> Result<Namespace, KernelError> {
     match name {
         Some(name) => Namespace::open(name),
         None => Namespace::current(),

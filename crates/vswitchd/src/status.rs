@@ -1,5 +1,6 @@
 //! The status of a switch.
 
+use super::bump::status::BumpStatus;
 use super::config::{Config, PortConfig, UPLINK_NAME};
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::engine::{Access, Engine, PortReport};
@@ -28,6 +29,9 @@ pub struct Status {
     pub ledger: Ledger,
     /// The ports.
     pub ports: Vec<PortStatus>,
+    /// The state of a bump; none of a switch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bump: Option<Box<BumpStatus>>,
     /// The counters of removed ports; with those of all other ports they add up to the ledger.
     #[serde(default)]
     pub gone: Gone,
@@ -210,6 +214,7 @@ impl Snapshot {
                 })
                 .chain(ports.iter().map(|p| self.port((&p.name, p.kind.name(), p.mac, p.access), at(&p.name))))
                 .collect(),
+            bump: None,
             gone: Gone {
                 accepted: self.gone.accepted,
                 delivered: self.gone.delivered,
@@ -278,7 +283,7 @@ impl PortStatus {
     }
 }
 
-fn by_name(drops: &Drops) -> BTreeMap<String, u64> {
+pub(crate) fn by_name(drops: &Drops) -> BTreeMap<String, u64> {
     let named = DropReason::ALL.iter().map(|&r| (r.name().to_owned(), drops.frames(r)));
     named.filter(|(_, frames)| *frames > 0).collect()
 }

@@ -58,7 +58,8 @@ const DROPS_MAX: usize = 4;
 
 impl Screen {
     pub fn draw(&self, frame: &mut Frame<'_>, view: &View) {
-        let waits = view.waits(self.style.ascii);
+        let mut waits = view.waits(self.style.ascii);
+        waits.extend(view.virtual_queues());
         let absent = view.absent();
         let drops: Vec<String> = view
             .rows

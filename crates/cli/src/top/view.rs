@@ -2,6 +2,7 @@
 
 use super::super::table::{Table, count, short};
 use serde::Serialize;
+use sluicenet_vswitchd::bump::status::QueueStatus;
 use sluicenet_vswitchd::status::{PortStatus, Status};
 use sluicenet_vswitchd::watch::{Rates, Waiting, held, lost, queued, who_waits};
 use std::time::Instant;
@@ -108,6 +109,9 @@ pub struct Overview {
     pub waiting: Vec<Waiting>,
     /// Ports of which each waits for the next and the last for the first.
     pub cycles: Vec<Vec<String>>,
+    /// The virtual queues of a bump that packets have entered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub virtual_queues: Vec<QueueStatus>,
 }
 
 /// Content of the display.
@@ -141,7 +145,9 @@ impl View {
             }
             let (waiting, cycles) = who_waits(status);
             let Status { name, uptime_s, ledger, .. } = status.clone();
-            view.switches.push(Overview { name, uptime_s, ledger, waiting, cycles });
+            let queues = status.bump.iter().flat_map(|bump| &bump.queues);
+            let virtual_queues = queues.filter(|queue| queue.packets + queue.reported > 0).cloned().collect();
+            view.switches.push(Overview { name, uptime_s, ledger, waiting, cycles, virtual_queues });
         }
         view.rows.sort_by(|a, b| b.key(sort).total_cmp(&a.key(sort)));
         view
@@ -177,6 +183,27 @@ impl View {
         lines
     }
 
+    /// Lines about the virtual queues of bumps, the fullest first.
+    pub fn virtual_queues(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for head in &self.switches {
+            let mut queues: Vec<&QueueStatus> = head.virtual_queues.iter().collect();
+            queues.sort_by_key(|queue| std::cmp::Reverse(queue.bytes));
+            lines.extend(queues.iter().map(|q| {
+                format!(
+                    "{}: port {}: {} bytes, {} packets, {} marked, {} dropped",
+                    head.name,
+                    q.port,
+                    count(q.bytes),
+                    count(q.packets),
+                    count(q.marked),
+                    count(q.dropped)
+                )
+            }));
+        }
+        lines
+    }
+
     /// A plain table.
     pub fn text(&self) -> String {
         let columns =
@@ -204,6 +231,7 @@ impl View {
         }
         self.absent().iter().for_each(|line| text += &format!("{line}\n"));
         self.waits(false).iter().for_each(|line| text += &format!("{line}\n"));
+        self.virtual_queues().iter().for_each(|line| text += &format!("{line}\n"));
         self.errors.iter().for_each(|error| text += &format!("{error}\n"));
         text
     }

@@ -205,10 +205,9 @@ impl<A: App<Frame>, T: Queues<A::State>> Bump<A, T> {
             let bytes = &mut scratch[..shown.len as usize];
             port.get().read(shown.buffer, bytes);
             updates.receive(now, bytes, |queue, at, wire_bytes| {
-                queues.with(queue, |slot| {
-                    slot.queue.arrive_late(now, at, wire_bytes);
-                    slot.counts.reported += 1;
-                });
+                let mut slot = queues.slot(queue);
+                slot.queue.arrive_late(now, at, wire_bytes);
+                slot.counts.reported += 1;
             });
         }
         self.finish(from, shown, (Verdict::Consume, None));

@@ -1,12 +1,18 @@
 //! The table of virtual queues, as a loop reaches it: its own, or shared with other loops and locked for each queue.
 
 use sluicenet_proto::netbump::{QueueId, Slot};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::DerefMut;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The virtual queues of a bump.
 pub trait Queues<S>: Send {
-    /// Uses a virtual queue, alone.
-    fn with<R>(&mut self, queue: QueueId, user: impl FnOnce(&mut Slot<S>) -> R) -> R;
+    /// The right to use a queue, alone.
+    type Slot<'a>: DerefMut<Target = Slot<S>>
+    where
+        Self: 'a;
+
+    /// A virtual queue.
+    fn slot(&mut self, queue: QueueId) -> Self::Slot<'_>;
 
     /// Number of queues.
     fn count(&self) -> usize;
@@ -17,9 +23,14 @@ pub trait Queues<S>: Send {
 pub struct Own<S>(pub Vec<Slot<S>>);
 
 impl<S: Send> Queues<S> for Own<S> {
+    type Slot<'a>
+        = &'a mut Slot<S>
+    where
+        S: 'a;
+
     #[inline(always)]
-    fn with<R>(&mut self, queue: QueueId, user: impl FnOnce(&mut Slot<S>) -> R) -> R {
-        user(&mut self.0[usize::from(queue)])
+    fn slot(&mut self, queue: QueueId) -> &mut Slot<S> {
+        &mut self.0[usize::from(queue)]
     }
 
     fn count(&self) -> usize {
@@ -50,12 +61,15 @@ impl<S> Shared<S> {
 }
 
 impl<S: Send> Queues<S> for Shared<S> {
+    type Slot<'a>
+        = MutexGuard<'a, Slot<S>>
+    where
+        S: 'a;
+
     #[inline(always)]
-    fn with<R>(&mut self, queue: QueueId, user: impl FnOnce(&mut Slot<S>) -> R) -> R {
-        let slot = &self.0[usize::from(queue)].0;
+    fn slot(&mut self, queue: QueueId) -> MutexGuard<'_, Slot<S>> {
         // The holder needs a few nanoseconds, unless it lost its core: then the kernel wakes this loop.
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        user(&mut slot)
+        self.0[usize::from(queue)].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count(&self) -> usize {

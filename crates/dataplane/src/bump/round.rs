@@ -48,7 +48,7 @@ pub(super) fn pipeline<A: App<Frame>, T: Queues<A::State>>(
     let map = if frame.is_notification() { maps.1 } else { maps.0 };
     match app.classify(frame, map) {
         Some(queue) if usize::from(queue) < queues.count() => {
-            (queues.with(queue, |slot| pass(app, slot, now, frame, notices)), Some(queue))
+            (pass(app, &mut queues.slot(queue), now, frame, notices), Some(queue))
         }
         _ => (Verdict::Forward, None),
     }
@@ -145,7 +145,7 @@ impl<A: App<Frame>, T: Queues<A::State>> Bump<A, T> {
             };
             let maps = (&maps[from], &maps[to]);
             // Counted here, where nobody else can look, and not in memory.
-            let (mut taken, mut bytes, mut forwarded, mut forwarded_bytes) = (0u32, 0u64, 0u32, 0u64);
+            let (mut taken, mut bytes, mut unmapped) = (0u32, 0u64, 0u32);
             let stopped = loop {
                 if moved + taken as usize >= BURST || !notices.is_empty() {
                     break Stopped::Notices;
@@ -180,9 +180,7 @@ impl<A: App<Frame>, T: Queues<A::State>> Bump<A, T> {
                         }
                     }
                     receiver.hand_over(empty, shown.len);
-                    forwarded += 1;
-                    forwarded_bytes += u64::from(shown.len);
-                    a.counts.unmapped += u64::from(decided.1.is_none());
+                    unmapped += u32::from(decided.1.is_none());
                     report_forwarded(updates, now, frame, decided.1);
                     taken += 1;
                     bytes += u64::from(shown.len);
@@ -196,8 +194,9 @@ impl<A: App<Frame>, T: Queues<A::State>> Bump<A, T> {
             };
             a.counts.taken += u64::from(taken);
             a.counts.bytes_taken += bytes;
-            b.counts.delivered += u64::from(forwarded);
-            b.counts.bytes_delivered += forwarded_bytes;
+            a.counts.unmapped += u64::from(unmapped);
+            b.counts.delivered += u64::from(taken);
+            b.counts.bytes_delivered += bytes;
             let full = matches!(stopped, Stopped::Full);
             a.counts.held_back += u64::from(full && !a.blocked);
             a.blocked = full;

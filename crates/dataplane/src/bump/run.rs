@@ -120,7 +120,7 @@ where
         assert_eq!(maps.len(), self.maps.len(), "a map for each end");
         for &(id, port) in ports {
             let new = Slot::new::<Frame>(&self.app, id, port);
-            self.queues.with(id, |slot| *slot = new);
+            *self.queues.slot(id) = new;
         }
         self.maps = maps.to_vec();
     }
@@ -132,7 +132,7 @@ where
     fn report_queues(&mut self) -> Vec<QueueReport> {
         let now = self.now();
         let Bump { app, queues, .. } = self;
-        (0..queues.count()).map(|id| queues.with(id as QueueId, |slot| report::of_queue(app, now, slot))).collect()
+        (0..queues.count()).map(|id| report::of_queue(app, now, &queues.slot(id as QueueId))).collect()
     }
 }
 

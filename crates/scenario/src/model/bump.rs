@@ -8,6 +8,7 @@ use sluicenet_proto::netbump::{BumpCongestionPoint, BumpReactionPoint, Dctcp, Fi
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_wire::ipv4::Protocol;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::record::selected;
@@ -317,7 +318,7 @@ fn links(s: &Section<'_>, counts: &Counts) -> Result<Vec<PortSelector>> {
 }
 
 /// The tables of all kinds.
-pub(crate) const APPS: &[&Spec] =
+pub const APPS: &[&Spec] =
     &[RedApp::SPEC, DctcpApp::SPEC, L4sApp::SPEC, CongestionPointApp::SPEC, ReactionPointApp::SPEC, ProgramApp::SPEC];
 
 impl BumpApp {
@@ -332,6 +333,14 @@ impl BumpApp {
             name => unreachable!("a kind without a reader: {name}"),
         })
     }
+}
+
+/// The applications in the list `app` of a real bump; names of files are relative to `folder`.
+///
+/// # Errors
+/// The first error in these tables.
+pub fn bump_apps(s: &Section<'_>, folder: Option<&Path>) -> Result<Vec<BumpApp>> {
+    apps(s, &mut Files::new(folder.map(Path::to_path_buf)))
 }
 
 fn apps(s: &Section<'_>, files: &mut Files) -> Result<Vec<BumpApp>> {

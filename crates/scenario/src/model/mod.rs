@@ -20,7 +20,7 @@ mod testbed;
 mod workload;
 
 pub use active_queue::{Above, CongestionManagement, NotCapable, Red, Wred, WredEcn};
-pub use bump::{Bump, BumpApp, Only, ProgramApp};
+pub use bump::{APPS as BUMP_APPS, Bump, BumpApp, Only, ProgramApp, bump_apps};
 pub use control::{Control, Failure, FlowLevel, SharedRates, Slowdown};
 pub use ets::Ets;
 pub use general::{FlowControl, General, Hypervisor, Level, ParameterSet};

@@ -1,7 +1,7 @@
 //! Texts of a switch's file that are checked when the file is read, not when they are used.
 
 use sluicenet_scenario::setting::{Kind, Section, Setting};
-use sluicenet_scenario::tree::Node;
+use sluicenet_scenario::tree::{Node, Value};
 use sluicenet_scenario::{Error, Result};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -53,6 +53,25 @@ texts!(
     /// An address at which metrics are served; without a host only this machine reaches it.
     Listener(SocketAddr) = listener,
 );
+
+/// The addresses of several endpoints.
+#[derive(Clone, Debug)]
+pub(crate) struct Macs(pub Vec<[u8; 6]>);
+
+impl Setting for Macs {
+    type Limits = ();
+    const ANY: () = ();
+
+    fn kind(_: &()) -> Kind {
+        // A list of texts.
+        Kind::Ports
+    }
+
+    fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<Macs> {
+        let Value::List(list) = &node.value else { return Err(s.wrong(node, "a list of MAC addresses")) };
+        list.iter().map(|node| mac(s, name, node)).collect::<Result<_>>().map(Macs)
+    }
+}
 
 /// Checks that a text is not empty, not too long, and without control characters.
 fn plain(s: &Section<'_>, name: &str, node: &Node, bytes_max: usize) -> Result<String> {

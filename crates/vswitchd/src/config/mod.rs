@@ -10,6 +10,7 @@ mod tcp_tunnel;
 pub(crate) use keys::ROOT;
 pub(super) use policy::objection;
 pub use port::{PortConfig, PortKind, port_from_words};
+pub(crate) use port::{PortKeys, port_of};
 pub use qcn::{LimitersOf, Limiting};
 pub use tcp_tunnel::TcpTunnel;
 
@@ -17,7 +18,6 @@ use checks::Name;
 use keys::{
     NetworkKeys, OverlayKeys, ServerKeys, SwitchKeys, UplinkKeys, WatchdogKeys, WeightKeys, ZBridgeKeys, ZCreditKeys,
 };
-use port::port_of;
 use sluicenet_node::gate::StationPolicy;
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_proto::cee::ets::EtsConfig;

@@ -114,7 +114,7 @@ impl PortKind {
 
 choices! {
     /// The kind of a port.
-    pub(super) enum Means {
+    pub(crate) enum Means {
         /// Memory shared with a program.
         Shm = "shm",
         /// The queues of a guest.
@@ -130,7 +130,7 @@ choices! {
 
 settings! {
     /// a port and its endpoint
-    pub(super) struct PortKeys in "port" (s) {
+    pub(crate) struct PortKeys in "port" (s) {
         /// its name
         name: Name,
         /// how frames move: memory that a program attaches to, a QEMU guest's queues, a veth pair to a namespace with
@@ -193,7 +193,7 @@ pub fn port_from_words(name: &str, words: &[String]) -> Result<PortConfig> {
     port_of(&Section::root(&doc, PortKeys::SPEC)?)
 }
 
-pub(super) fn port_of(s: &Section<'_>) -> Result<PortConfig> {
+pub(crate) fn port_of(s: &Section<'_>) -> Result<PortConfig> {
     let keys = PortKeys::read(s)?;
     only_its_own(s, keys.kind)?;
     let (name, offload, agent) = (keys.name.0, keys.offload, keys.agent);

@@ -28,7 +28,7 @@ impl Daemon {
     }
 
     /// Opens absent ports that need no dropped privilege.
-    pub(in super::super) fn try_again(&self) {
+    pub(super) fn try_again(&self) {
         let (ports, vale) = (self.configs(), self.state().config.vale.clone());
         let waits = |p: &&mut Running| p.absent.as_ref().is_some_and(|absent| absent.again == Again::EverySecond);
         for port in &ports {
@@ -52,7 +52,7 @@ impl Daemon {
     }
 
     /// A port broke; the engine has removed it already.
-    pub(in super::super) fn broke(&self, name: &str, reason: &str) {
+    pub(super) fn port_broke(&self, name: &str, reason: &str) {
         // A port in shared memory is created again for the next program.
         let may_break =
             |port: &&mut Running| port.config.name == name && !matches!(port.config.kind, PortKind::Shm { .. });

@@ -7,6 +7,7 @@ use crate::log::Log;
 use crate::metrics;
 use crate::opened::{Opened, open_all};
 use crate::privileges::{self, Becomes, Rights};
+use crate::served::Served;
 use crate::status::{Snapshot, Status};
 use crate::uplink;
 use rustix::thread::CapabilitySet;
@@ -103,7 +104,7 @@ impl Daemon {
         let switch = run_engine(engine, Arc::clone(&stop))?;
         let watched = Arc::clone(&daemon);
         let watcher =
-            std::thread::Builder::new().name("log".into()).spawn(move || watched.log.watch(&watched, &events))?;
+            std::thread::Builder::new().name("log".into()).spawn(move || watched.log.watch(&*watched, &events))?;
         if let Some(metrics) = metrics {
             let served = Arc::clone(&daemon);
             // The thread ends with the process: nothing waits for a slow client.

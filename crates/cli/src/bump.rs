@@ -1,0 +1,170 @@
+//! `bump`: a bump in the wire, and the requests to it.
+
+use super::failure::Failure;
+use super::switch::{CaptureArgs, Which, show};
+use super::table::{Table, count, short};
+use super::{Global, output};
+use sluicenet_vswitchd::bump::status::BumpStatus;
+use sluicenet_vswitchd::bump::supervisor::supervise;
+use sluicenet_vswitchd::bump::{Config, Daemon};
+use sluicenet_vswitchd::control::{Answer, Request, stop};
+use sluicenet_vswitchd::log;
+use std::path::PathBuf;
+use std::process::Command;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct BumpVerb {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Run a bump in the foreground from its configuration file, and start it again if it dies
+    Run(Run),
+    /// Show a running bump: its ports and its virtual queues
+    Status(Which),
+    /// Show only the virtual queues
+    Queues(Which),
+    /// Capture the frames at a port, as pcapng
+    Capture(CaptureArgs),
+    /// Reload the map in the configuration file
+    Reload(Which),
+    /// Stop it
+    Stop(Which),
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// The bump's configuration file, TOML
+    file: PathBuf,
+    /// Check the file only
+    #[arg(long)]
+    check: bool,
+    /// Do not start it again if it dies
+    #[arg(long)]
+    once: bool,
+}
+
+impl BumpVerb {
+    pub fn main(self, global: Global) -> Result<(), Failure> {
+        match self.what {
+            What::Run(run) => run.main(global),
+            What::Status(which) => which.tell(&Request::Show, global),
+            What::Queues(which) => match which.ask(&Request::Show)? {
+                Answer::Status(status) => match status.bump {
+                    Some(bump) if global.json => {
+                        output::json(&bump.queues);
+                        Ok(())
+                    }
+                    Some(bump) => {
+                        output::print(&queues(&bump));
+                        Ok(())
+                    }
+                    None => Err(Failure::Input(format!("{} is a switch: it has no virtual queues", status.name))),
+                },
+                other => which.said(other, global),
+            },
+            What::Capture(capture) => capture.main(global),
+            What::Reload(which) => which.tell(&Request::Reload, global),
+            What::Stop(which) => which.said(stop(&which.control()?).map_err(Failure::input)?, global),
+        }
+    }
+}
+
+impl Run {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let config = Config::load(&self.file)?;
+        if self.check {
+            if !global.quiet {
+                output::note(&format!("{}: valid, {} links", self.file.display(), config.link_count()));
+            }
+            return Ok(());
+        }
+        log::start(config.log, global.quiet);
+        if self.once {
+            let status = Daemon::run(config).map_err(|e| Failure::Failed(e.to_string()))?;
+            show(&status, global);
+            return Ok(());
+        }
+        let program = std::env::current_exe().map_err(|e| Failure::Failed(format!("this program: {e}")))?;
+        let mut command = Command::new(program);
+        command.args(["bump", "run", "--once"]).arg(&self.file);
+        if global.json {
+            command.arg("--json");
+        }
+        if global.quiet {
+            command.arg("--quiet");
+        }
+        match supervise(&mut command).map_err(|e| Failure::Failed(format!("the bump cannot be started: {e}")))? {
+            0 => Ok(()),
+            // It has said why.
+            _ => Err(Failure::Told),
+        }
+    }
+}
+
+/// The state of a bump beside its ports.
+pub(super) fn text(bump: &BumpStatus) -> String {
+    let links: Vec<String> = bump.links.iter().map(|[a, b]| format!("{a} - {b}")).collect();
+    let mut text = format!(
+        "\nlinks {}; {} loops, {}; when it is dead, links {}\n",
+        links.join(", "),
+        bump.loops,
+        if bump.sleeps { "which sleep when idle" } else { "which never sleep" },
+        bump.when_dead
+    );
+    text += &format!(
+        "{} frames for itself, {} of its own, {} of these without room, {} to destinations without a virtual queue\n",
+        count(bump.consumed),
+        count(bump.own),
+        count(bump.own_lost),
+        count(bump.unmapped)
+    );
+    for (port, n) in &bump.neighbours {
+        let speed = n.mbps.map_or("at an unknown speed".into(), |mbps| format!("at {} Mb/s", count(mbps.into())));
+        text += &format!("the neighbour at {port}: {}, port {}, {speed}\n", n.system, n.port);
+    }
+    if let Some(u) = &bump.updates {
+        text += &format!(
+            "updates: {} sent, {} forged, {} damaged, {} of strangers\n",
+            count(u.sent),
+            count(u.forged),
+            count(u.damaged),
+            count(u.strangers)
+        );
+        for (neighbour, [merged, lost, stale, unknown, estimated]) in &u.neighbours {
+            text += &format!(
+                "  of bump {neighbour}: {} merged, {} lost ({} bytes estimated), {} stale, {} packets for unknown ports\n",
+                count(*merged),
+                count(*lost),
+                count(*estimated),
+                count(*stale),
+                count(*unknown)
+            );
+        }
+    }
+    text + &queues(bump)
+}
+
+/// The virtual queues.
+fn queues(bump: &BumpStatus) -> String {
+    let columns = ["downstream", "b/s", "bytes", "limit", "packets", "marked", "dropped", "notices", "reported", ""];
+    let mut t = Table::new(1, columns);
+    for q in &bump.queues {
+        let gauges: Vec<String> = q.gauges.iter().map(|(name, value)| format!("{name} {}", short(*value))).collect();
+        t.row([
+            q.port.as_str(),
+            &short(q.rate_bps as f64),
+            &count(q.bytes),
+            &q.limit_bytes.map_or("-".into(), count),
+            &count(q.packets),
+            &count(q.marked),
+            &count(q.dropped),
+            &count(q.notices),
+            &count(q.reported),
+            &gauges.join(", "),
+        ]);
+    }
+    t.text()
+}

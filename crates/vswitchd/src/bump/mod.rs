@@ -1,0 +1,18 @@
+//! `sluicenet bump`: a bump in the wire as a program.
+//!
+//! | module | knows |
+//! |---|---|
+//! | `config` | the file and the meaning of its keys |
+//! | `map` | destinations, and the downstream ports that they lead to |
+//! | `daemon` | start, reload and stop; the loops and their threads |
+//! | `supervisor` | the process that starts a dead bump again |
+//! | `status` | the state of the links and of the virtual queues |
+
+mod config;
+mod daemon;
+pub(crate) mod map;
+pub mod status;
+pub mod supervisor;
+
+pub use config::{Config, WhenDead};
+pub use daemon::Daemon;

@@ -1,0 +1,79 @@
+//! A program behind a control socket, metrics and captures: a switch or a bump.
+
+use super::control::{Answer, Request};
+use super::log::Log;
+use super::status::Status;
+use sluicenet_dataplane::shm;
+use sluicenet_dataplane::tap::Capture;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// A running switch or bump, as its other threads see it.
+pub(crate) trait Served: Send + Sync + 'static {
+    /// Whether it was asked to stop.
+    fn is_stopping(&self) -> bool;
+
+    /// Asks it to stop.
+    fn stop(&self);
+
+    /// Its state and its counters.
+    ///
+    /// # Errors
+    /// It has stopped.
+    fn status(&self) -> io::Result<Status>;
+
+    /// Carries out a request that needs no connection of its own.
+    fn answer(&self, request: Request) -> Answer;
+
+    /// Creates the shared memory of a port for a program.
+    ///
+    /// # Errors
+    /// No port of kind shm has this name, or a program is attached to it.
+    fn attach(&self, name: &str) -> Result<Attached<'_>, String>;
+
+    /// Starts a capture at a port, with up to `snaplen` bytes of each frame.
+    ///
+    /// # Errors
+    /// The port is not in service, or it has a capture already.
+    fn capture(&self, name: &str, snaplen: u32) -> Result<Capture, String>;
+
+    /// Ends a capture; the frames captured so far can still be read.
+    fn close(&self, capture: &Capture);
+
+    /// Log messages that are limited to one per second.
+    fn log(&self) -> &Log;
+
+    /// A port broke; it has been removed already.
+    fn broke(&self, name: &str, reason: &str);
+
+    /// Called once a second.
+    fn every_second(&self);
+}
+
+/// A port in shared memory that a program uses; released when dropped.
+pub(crate) struct Attached<'a> {
+    pub access: shm::Access,
+    /// The MAC address of the port's endpoint in the file.
+    pub mac: Option<[u8; 6]>,
+    /// The only IPv4 address from which the port may send.
+    pub ip: Option<Ipv4Addr>,
+    /// The size of the largest IP packet that reaches other servers, in bytes.
+    pub mtu: Option<u32>,
+    pub release: Option<Box<dyn FnOnce() + 'a>>,
+}
+
+impl Attached<'_> {
+    /// The descriptors of memory, kick and wake.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        [self.access.memory.as_fd(), self.access.kick.as_fd(), self.access.wake.as_fd()]
+    }
+}
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        if let Some(release) = self.release.take() {
+            release();
+        }
+    }
+}
