@@ -11,7 +11,7 @@ use sluicenet_proto::units::Rate;
 use sluicenet_scenario::setting::{Kind, Or, Section, Settings, Spec};
 use sluicenet_scenario::tree::Document;
 use sluicenet_scenario::units::{BUFFER, POSITIVE_RATE, POSITIVE_TIME};
-use sluicenet_scenario::{BUMP_APPS, Bytes, Result, bump_apps, choices, settings, tables};
+use sluicenet_scenario::{BUMP_APPS, BumpApp, Bytes, Result, bump_apps, choices, settings, tables};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -240,6 +240,10 @@ impl Config {
             return Err(error.hint("others = \"10 Gb/s\", or tables [[map]]"));
         }
         let apps = bump_apps(&root, path.parent())?;
+        if apps.iter().any(|app| matches!(app, BumpApp::Program(_))) {
+            let error = root.error("app", "this bump does not load programs: they run in simulated bumps");
+            return Err(error.hint("remove kind = \"program\", or simulate it with [[bump]] in a scenario"));
+        }
         let cpid = u64::from_be_bytes([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5], 0, 0]);
         let applications: Applications =
             (0..).zip(&apps).filter_map(|(i, app)| app.stock(keys.seed.wrapping_add(i), cpid)).collect();
