@@ -37,6 +37,7 @@ pub mod tcplight;
 pub mod udp;
 pub mod vlan;
 pub mod vxlan;
+pub mod xco;
 pub mod zbridge;
 pub mod zcredit;
 
