@@ -1,6 +1,6 @@
 //! Measurements. A line belongs here when it knows a measurement of ourselves or of a peer.
 //!
-//! Measures speed: the simulator on fat trees, the switch between ports, and the flow schedulers. Measures losses of
+//! Measures speed: the simulator on fat trees, the switch between ports, the flow schedulers, and XCo's controller. Measures losses of
 //! switches under overload, and faults that zFabric survives.
 #![forbid(unsafe_code)]
 
@@ -15,3 +15,4 @@ pub mod ports;
 pub mod sockets;
 pub mod tcp;
 mod transfer;
+pub mod xco;

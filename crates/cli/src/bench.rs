@@ -7,6 +7,7 @@ use super::hedera::HederaArgs;
 use super::overload::{OverloadArgs, SweepArgs};
 use super::table::{Table, count, short};
 use super::values::{buffers, seconds};
+use super::xco::XcoArgs;
 use super::{Global, interrupt, output};
 use sluicenet_bench::bump;
 use sluicenet_bench::ft::{self, FatTree};
@@ -50,6 +51,8 @@ enum What {
     Faults(FaultsArgs),
     /// The computing time of Hedera: demands of elephant flows, and paths for them
     Hedera(HederaArgs),
+    /// The computing time of XCo's controller: a decision, in the tree of racks and rows of its source
+    Xco(XcoArgs),
     /// `overload` at rising rates: datagrams received and lost, for each switch
     LossSweep(SweepArgs),
     /// Programs that run inside a guest
@@ -244,6 +247,7 @@ impl Bench {
             What::LossSweep(sweep) => sweep.main(global),
             What::Faults(faults) => faults.main(global),
             What::Hedera(hedera) => hedera.main(global),
+            What::Xco(xco) => xco.main(global),
             What::Tenant(tenant) => tenant.main(),
             What::Latency(time) => local(local::latency(time.get(), interrupt::flag()), global),
             What::Idle(idle) => local(local::idle(idle.ports.into(), idle.time.get()), global),

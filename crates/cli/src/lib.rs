@@ -37,6 +37,7 @@ mod testbed;
 mod top;
 mod validate;
 mod values;
+mod xco;
 
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;

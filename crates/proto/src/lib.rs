@@ -22,3 +22,4 @@ pub mod time;
 pub mod transport;
 pub mod udp;
 pub mod units;
+pub mod xco;

@@ -129,10 +129,22 @@ pub struct Entry {
 pub struct Entries<'a>(&'a [u8]);
 
 impl<'a> Entries<'a> {
-    /// No entry.
-    pub const NONE: Entries<'static> = Entries(&[]);
+    /// Reads entries without the head of a report.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for more than [`ENTRIES_MAX`] or a part of one, [`Error::Unsupported`] for an unknown change.
+    pub fn parse(bytes: &'a [u8]) -> Result<Entries<'a>, Error> {
+        let (entries, rest) = bytes.as_chunks::<ENTRY_LEN>();
+        if entries.len() > ENTRIES_MAX || !rest.is_empty() {
+            return Err(Error::Length);
+        }
+        for entry in entries {
+            entry_of(entry)?;
+        }
+        Ok(Entries(bytes))
+    }
 
-    /// The entries, each of which was checked by [`Repr::parse`].
+    /// The entries, each of which was checked when they were read.
     pub fn iter(self) -> impl Iterator<Item = Entry> + use<'a> {
         let (entries, _) = self.0.as_chunks::<ENTRY_LEN>();
         entries.iter().filter_map(|entry| entry_of(entry).ok())
@@ -283,12 +295,7 @@ fn entries(bytes: &[u8], count: u32) -> Result<Entries<'_>, Error> {
     if count > ENTRIES_MAX {
         return Err(Error::Length);
     }
-    let body = bytes.get(ENTRIES_AT..ENTRIES_AT + count * ENTRY_LEN).ok_or(Error::Truncated)?;
-    let (entries, _) = body.as_chunks::<ENTRY_LEN>();
-    for entry in entries {
-        entry_of(entry)?;
-    }
-    Ok(Entries(body))
+    Entries::parse(bytes.get(ENTRIES_AT..ENTRIES_AT + count * ENTRY_LEN).ok_or(Error::Truncated)?)
 }
 
 /// A frame that is being written.
