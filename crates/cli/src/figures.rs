@@ -58,6 +58,19 @@ pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
         let again = format!("{} again, {} came twice", count(z.resent), count(z.duplicates));
         fact("frames of zBridge", format!("{}, {again}", count(z.sent)));
     }
+    if let Some(x) = f.xco {
+        let early = format!("{} given back, {} pre-empted", count(x.returned), count(x.preempted));
+        fact("directives of XCo", format!("{} ({} timeslices: {early})", count(x.directives), count(x.slices)));
+        let free = format!("{} of small flows, {} without a controller", count(x.small), count(x.uncontrolled));
+        fact("frames that XCo let pass", free);
+        fact("fullest link", format!("{:.1} % of the time", x.fullest_link_percent));
+        if x.starved + x.refused > 0 {
+            fact(
+                "flows that XCo did not serve",
+                format!("{} too late, {} refused", count(x.starved), count(x.refused)),
+            );
+        }
+    }
     // A run of flows without packets counts nothing, and a zero would look like a count.
     let packets = f.packet_hops > 0;
     if packets {

@@ -107,6 +107,7 @@ fn value(figure: Figure, s: &Scenario, o: &Outcome) -> Option<f64> {
     let is_all = o.flows.open_alone == 0 && o.queries.iter().all(|q| q.completion_ps.is_some());
     match figure {
         Figure::Bandwidth => (o.streams.count > 0).then(|| 100.0 * o.streams.total_mbps / o.line_mbps),
+        Figure::Loss => (o.totals.sent > 0).then(|| 100.0 * o.totals.dropped as f64 / o.totals.sent as f64),
         // A mean of those that ended would flatter.
         _ if times.is_empty() || !is_all => None,
         Figure::Mean => Some(ms(times.iter().map(|&ps| ps as f64).sum::<f64>() / times.len() as f64)),

@@ -5,6 +5,7 @@ mod bump;
 mod roce;
 #[cfg(test)]
 mod tests;
+pub mod xco;
 mod zfabric;
 
 pub use bump::UPDATE_MAX;
@@ -76,6 +77,8 @@ pub enum Kind {
     Roce,
     /// An update between bumps (`bump.rs`).
     Update,
+    /// A message of XCo (`xco.rs`); `flags` is its kind, the other fields are its head and its words.
+    Xco,
 }
 
 /// Smallest Ethernet frame, check sequence included (802.3, 3.2.7).

@@ -231,6 +231,9 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let overlay = Overlay::read(&s_overlay, tunnel, &server, &zbridge)?;
     overlay.check(&s_overlay, (&server, &zbridge), (&s_framing, &framing))?;
     overlay.check_tunnel(&s_overlay, tunnel, (&zbridge, &server, counts))?;
+    let s_xco = root.section("xco")?;
+    let xco = Xco::read(&s_xco, counts)?;
+    xco.check(&s_xco, (general.level, &server, counts), (&zcredit, &zbridge, &overlay))?;
     let losses = Losses::of(&server, &vswitch, &pfc, &adapter, &topology, zbridge.enabled || overlay.tcp);
     let world =
         World { topology: &topology, counts, server: &server, adapter: &adapter, duration: general.duration, losses };
@@ -277,6 +280,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         vswitch,
         zcredit,
         zbridge,
+        xco: xco.enabled.then_some(xco),
         policy,
         overlay,
         framing,

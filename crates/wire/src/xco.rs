@@ -50,8 +50,10 @@ const MAGIC: [u8; 4] = *b"slxc";
 const VERSION: u8 = 1;
 const CHECKSUM_AT: usize = HEADER_LEN + 24;
 const BODY_AT: usize = HEADER_LEN + 28;
-const ENTRIES_AT: usize = BODY_AT + 4;
-const ENTRY_LEN: usize = 8;
+/// Bytes in front of the entries of a report.
+pub const ENTRIES_AT: usize = BODY_AT + 4;
+/// Bytes of an entry.
+pub const ENTRY_LEN: usize = 8;
 /// Bytes of the body of every message but a report.
 const BODY_LEN: usize = 16;
 const _: () = assert!(BODY_AT + BODY_LEN <= MIN_LEN && LEN_MAX - HEADER_LEN <= 1500);

@@ -7,6 +7,7 @@ mod links;
 pub mod server;
 mod slowdowns;
 mod topology;
+mod xco;
 
 pub use bumps::{BumpPlan, Bumps, Hop, Hops};
 pub use ideal::{Bits, Ideal};
@@ -221,6 +222,7 @@ pub struct Network<'a> {
     pub links: Vec<Direction>,
     slowdowns: Option<Slowdowns>,
     bumps: Bumps,
+    xco: Option<xco::XcoStages>,
     pub(crate) warnings: Vec<Warning>,
 }
 
@@ -239,6 +241,8 @@ impl<'a> Network<'a> {
         congestion::check_limiters(scenario, &plan)?;
         let slowdowns = Slowdowns::of(scenario, &plan)?;
         let network = Network { scenario, plan, links, slowdowns, bumps, warnings };
+        let xco = xco::XcoStages::of(scenario, &plan)?;
+        let network = Network { scenario, plan, links, slowdowns, xco, warnings };
         congestion::check_buffers(&network)?;
         Ok(network)
     }
@@ -327,7 +331,7 @@ pub fn build(scenario: &Scenario) -> Result<Built> {
 
     let workloads = Workloads::new(scenario, &plan);
     let mut nodes: Vec<Node<HostApps>> = Vec::with_capacity(plan.nodes());
-    let configs = server_configs(scenario, &plan, &network.links);
+    let configs = server_configs(scenario, &plan, &network.links, network.xco.as_ref());
     for host in 0..plan.hosts() {
         let (config, vms) = configs.of(host);
         let mut server = AnyServer::new(host, vms, config, plan.host_router(host), workloads.apps(host));

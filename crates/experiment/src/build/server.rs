@@ -1,5 +1,6 @@
 //! Servers and external hosts as the scenario wants them.
 
+use super::xco::{Role, XcoStages};
 use super::{Plan, congestion, framing, lossless, repetition, watermarks};
 use sluicenet_node::adapter::{self, AdapterConfig};
 use sluicenet_node::credits::CreditConfig;
@@ -31,14 +32,19 @@ impl ServerConfigs {
 }
 
 /// Key of hosts that are alike. For each link it has the rate in bits a second, the latency inwards and the latency of
-/// a pause outwards in picoseconds, and the error rate's bits. It also has whether the host is a server, and the slow
-/// VMs.
-type Likeness = (Vec<(u64, u64, u64, u64)>, bool, Vec<(u8, u64)>);
+/// a pause outwards in picoseconds, and the error rate's bits. It also has whether the host is a server, the slow VMs, and
+/// the host's role in XCo.
+type Likeness = (Vec<(u64, u64, u64, u64)>, bool, Vec<(u8, u64)>, Option<Role>);
 
 /// How much longer a machine's turns are.
 type Weights = BTreeMap<Address, u32>;
 
-pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> ServerConfigs {
+pub(super) fn server_configs(
+    scenario: &Scenario,
+    plan: &Plan,
+    links: &[Direction],
+    xco: Option<&XcoStages>,
+) -> ServerConfigs {
     let external_from = plan.hosts() - plan.external();
     let mut known: BTreeMap<Likeness, Arc<ServerConfig>> = BTreeMap::new();
     let of_machine = |w: &Weight| (Address::new(w.host, w.vm as u8), w.weight);
@@ -61,7 +67,8 @@ pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Directio
             let vnics = |vm: u32| (0..vnics).map(move |n| (vm + n * scenario.server.vms) as u8);
             let slow = slow.flat_map(|s| vnics(s.vm).map(|vnic| (vnic, s.rate.ps_per_byte_q16())));
             let slow: Vec<(u8, u64)> = slow.collect();
-            let key = (likeness.collect(), inside, slow.clone());
+            let role = xco.map(|xco| xco.role(host));
+            let key = (likeness.collect(), inside, slow.clone(), role);
             known
                 .entry(key)
                 .or_insert_with(|| {
@@ -71,6 +78,7 @@ pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Directio
                         (inside, external_from),
                         (slow, &weights),
                         &access,
+                        xco.zip(role).and_then(|(xco, role)| xco.stage(role, inside)),
                     ))
                 })
                 .clone()
@@ -86,6 +94,7 @@ fn server_config(
     (inside, outside): (bool, HostId),
     (slow, weights): (Vec<(u8, u64)>, &Arc<Weights>),
     access: &Option<Arc<Access>>,
+    xco: Option<Arc<dyn StageConfig>>,
 ) -> ServerConfig {
     let a = &scenario.adapter;
     let buffer = a.buffer.as_bytes() as u32;
@@ -143,7 +152,7 @@ fn server_config(
             WhenFull::Stop => NodeWhenFull::Stop,
             WhenFull::Drop => NodeWhenFull::Drop,
         },
-        gate: if inside { gate_stages(scenario, weights) } else { Vec::new() },
+        gate: xco.into_iter().chain(inside.then(|| gate_stages(scenario, weights)).into_iter().flatten()).collect(),
         virtual_network,
         lossy_vnics: scenario.server.lossy_vnic.map(|priority| LossyVnics {
             priority,

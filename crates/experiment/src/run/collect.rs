@@ -1,9 +1,10 @@
 //! From events to rows: the rows and their order do not depend on the number of threads.
 
-use super::ZBridgeTotals;
 use super::capture::Capture;
 use super::messages::{Messages, Seen};
 use crate::build::{Bumps, Ideal, Plan};
+use super::{XcoTotals, ZBridgeTotals};
+use crate::build::{self, Ideal, Plan};
 use crate::workload::HostApps;
 use sluicenet_node::adapter::AdapterFrame;
 use sluicenet_node::device::PortId;
@@ -52,6 +53,27 @@ pub fn zbridge(engine: &Engine<HostApps>) -> Option<ZBridgeTotals> {
 }
 
 /// Drops of switches and bumps, and of servers.
+/// What XCo did until `now`, over all servers; `None` without it.
+pub fn xco(engine: &Engine<HostApps>, plan: &Plan, s: &Scenario, now: Instant) -> Option<XcoTotals> {
+    let mut totals: Option<XcoTotals> = None;
+    for (_, server) in servers(engine) {
+        if let Some(report) = server.report().xco {
+            totals.get_or_insert_default().add(&report);
+        }
+    }
+    let overhead = u64::from(build::framing(s).overhead());
+    let part = |node: NodeId, port: PortId| {
+        let (frames, bytes) = engine.sent(node, port);
+        let time = plan.rate(node, port).time_for(bytes + frames * overhead);
+        100.0 * time.as_secs_f64() / now.since(Instant::ZERO).as_secs_f64()
+    };
+    let ports = (0..engine.nodes() as NodeId).flat_map(|node| (0..plan.ports(node) as PortId).map(move |p| (node, p)));
+    let totals = totals.as_mut()?;
+    totals.fullest_link_percent = ports.map(|(node, port)| part(node, port)).fold(0.0, f64::max);
+    Some(*totals)
+}
+
+/// Drops of switches and of servers.
 pub fn drops(engine: &Engine<HostApps>) -> (Drops, Drops) {
     let (mut switches, mut servers) = (Drops::default(), Drops::default());
     for n in 0..engine.nodes() as NodeId {

@@ -101,6 +101,7 @@ pub(super) fn execute(
         line_mbps,
         received_max: collect::received_max(&engine),
         zbridge: collect::zbridge(&engine),
+        xco: collect::xco(&engine, &plan, s, now),
         violations: losses.violations,
         uncredited: losses.uncredited,
         overrun,

@@ -2,6 +2,7 @@
 
 use super::{Job, Outcome, Streams};
 use serde::{Deserialize, Serialize};
+use sluicenet_node::server::XcoReport;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::transport::zbridge::ChannelCounters;
 use sluicenet_records::stats::Summary;
@@ -55,6 +56,59 @@ impl From<ChannelCounters> for ZBridgeTotals {
     fn from(c: ChannelCounters) -> ZBridgeTotals {
         let ChannelCounters { sent, resent, delivered, duplicates, timeouts, .. } = c;
         ZBridgeTotals { sent, resent, delivered, duplicates, timeouts }
+    }
+}
+
+/// What XCo did, over all servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct XcoTotals {
+    /// Servers that joined.
+    pub joined: u64,
+    /// Directives that controllers sent.
+    pub directives: u64,
+    /// Timeslices among them; zero with rates.
+    pub slices: u64,
+    /// Timeslices that ended early for another destination of the same server.
+    pub preempted: u64,
+    /// Timeslices that were given back.
+    pub returned: u64,
+    /// Reports of coordinators, repetitions included.
+    pub reports: u64,
+    /// Frames of flows that were too small to be coordinated.
+    pub small: u64,
+    /// Frames that passed because no controller was heard.
+    pub uncontrolled: u64,
+    /// Flows that passed because they were served too late.
+    pub starved: u64,
+    /// Flows for which a controller had no room.
+    pub refused: u64,
+    /// Times at which a standby took over.
+    pub takeovers: u64,
+    /// Time for which the link that carried most was busy, in percent of the run.
+    pub fullest_link_percent: f64,
+}
+
+impl XcoTotals {
+    /// Adds the counts of a server.
+    pub fn add(&mut self, one: &XcoReport) {
+        match one {
+            XcoReport::Coordinator(c) => {
+                self.reports += c.reports;
+                self.small += c.small;
+                self.uncontrolled += c.uncontrolled;
+                self.starved += c.starved;
+            }
+            XcoReport::Controller(both) => {
+                let (c, slices) = &**both;
+                self.joined += c.joined;
+                self.directives += c.directives;
+                self.returned += c.returned;
+                self.refused += c.node_full + c.full + c.too_fast;
+                self.takeovers += c.takeovers;
+                self.slices += slices.map_or(0, |slices| slices.granted);
+                self.preempted += slices.map_or(0, |slices| slices.preempted);
+            }
+        }
     }
 }
 
@@ -137,6 +191,9 @@ pub struct Figures {
     /// Frames that zBridge sent between servers, and its repairs; none without zBridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zbridge: Option<ZBridgeTotals>,
+    /// What XCo did; none without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xco: Option<XcoTotals>,
     /// Messages of all kinds: begun and delivered in full.
     pub messages: (u64, u64),
     /// Retransmission timeouts of all messages, those of the warm-up too.
@@ -222,6 +279,7 @@ impl Figures {
             streams: o.streams.clone(),
             received_max_frames: o.received_max,
             zbridge: o.zbridge,
+            xco: o.xco,
             messages: (o.flows.started, o.flows.finished),
             timeouts: o.flows.timeouts,
             retransmissions: o.flows.retransmissions,

@@ -15,7 +15,7 @@ mod sweep;
 use crate::build::{self, Built};
 use crate::workload;
 pub use describe::{WORK, WORLD};
-pub use figures::{Completion, Figures, ZBridgeTotals, us};
+pub use figures::{Completion, Figures, XcoTotals, ZBridgeTotals, us};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_records::{
@@ -117,6 +117,8 @@ pub struct Outcome {
     pub received_max: Option<u32>,
     /// Totals of zBridge; none without zBridge.
     pub zbridge: Option<ZBridgeTotals>,
+    /// What XCo did; none without it.
+    pub xco: Option<XcoTotals>,
     /// XOFFs sent.
     pub pauses: u64,
     /// Frames that switches marked.
@@ -181,6 +183,7 @@ impl Outcome {
             streams: Streams::default(),
             received_max: None,
             zbridge: None,
+            xco: None,
             pauses: 0,
             marked: 0,
             notifications: 0,

@@ -222,6 +222,7 @@ pub fn permutation_pairs(scenario: &Scenario, number: u8, w: &Permutation) -> Ve
     // The first as where there is one flow a host.
     let drawn = |nth: u32| (scenario.seed, u64::from(nth) << 8 | u64::from(number));
     let pairs = (0..w.flows).flat_map(|nth| patterns::pairs(&scenario.topology, drawn(nth), &w.pattern));
+    let pairs = pairs.filter(|&(src, _)| w.senders.is_none_or(|senders| src < senders));
     // Hosts outside have one machine.
     let mut begun: BTreeMap<HostId, u32> = BTreeMap::new();
     let mut machine = |src: HostId| {

@@ -15,4 +15,5 @@ mod roce;
 mod times;
 mod vnics;
 mod worlds;
+mod xco;
 mod zfabric;

@@ -28,6 +28,7 @@ pub use host::Host;
 pub use stages::StageConfig;
 pub use stages::credits::CreditsConfig;
 pub use stages::tunnels::{HYPERVISOR, TunnelConfig};
+pub use stages::xco::{XcoControllerConfig, XcoGateConfig, XcoReport};
 
 /// The accounts of a server: every packet is in one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

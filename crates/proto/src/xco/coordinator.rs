@@ -15,6 +15,7 @@
 
 use super::controller::{is_later, is_later_epoch};
 use super::{Node, SLICE_MAX, WEIGHT_MAX};
+use crate::rng::mix64;
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -279,7 +280,8 @@ impl Coordinator {
             report: 0,
             repeats_at: Instant::MAX,
             joins: 0,
-            joins_at: now,
+            // Nodes that start together do not join together.
+            joins_at: now + Duration(u64::from(config.nonce) % REPEAT.0),
             alive_at: Instant::MAX,
             returns: VecDeque::with_capacity(RETURNS_MAX),
             is_dirty: false,
@@ -567,7 +569,8 @@ impl Coordinator {
             // The controllers in turn.
             let to = self.config.controllers[self.joins as usize % self.config.controllers.len()];
             let pause = REPEAT.saturating_mul(1 << self.joins.min(16)).min(REPEAT_MAX);
-            self.joins_at = now + pause;
+            let longer = mix64(u64::from(self.config.nonce) << 32 | u64::from(self.joins)) % pause.0;
+            self.joins_at = now + Duration(pause.0 / 2 + longer);
             self.joins = self.joins.saturating_add(1);
             self.wake(self.joins_at);
             let CoordinatorConfig { node, rate_kbps, nonce, .. } = self.config;

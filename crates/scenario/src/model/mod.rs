@@ -18,6 +18,7 @@ mod switch;
 mod table;
 mod testbed;
 mod workload;
+mod xco;
 
 pub use active_queue::{Above, CongestionManagement, NotCapable, Red, Wred, WredEcn};
 pub use bump::{APPS as BUMP_APPS, Bump, BumpApp, Only, ProgramApp, bump_apps};
@@ -45,6 +46,7 @@ pub use workload::{
     Transport, Workload,
 };
 pub(crate) use workload::{WORKLOADS, World};
+pub use xco::{NoHysteresis, Xco, XcoKind, XcoWeight};
 
 use serde::Serialize;
 use std::sync::Arc;
@@ -74,6 +76,7 @@ pub static ROOT: Spec = crate::tables! {
     vswitch: Kind::Table(VSwitch::SPEC),
     zcredit: Kind::Table(ZCredit::SPEC),
     zbridge: Kind::Table(ZBridge::SPEC),
+    xco: Kind::Table(Xco::SPEC),
     policy: Kind::Table(Policy::SPEC),
     overlay: Kind::Table(Overlay::SPEC),
     framing: Kind::Table(Framing::SPEC),
@@ -143,6 +146,9 @@ pub struct Scenario {
     pub zcredit: ZCredit,
     /// Reliability between servers; without effect unless `server.virtual_network`.
     pub zbridge: ZBridge,
+    /// Explicit coordination; absent where it is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xco: Option<Xco>,
     /// Which VMs may communicate; all if it is empty.
     #[serde(skip_serializing_if = "Policy::is_empty")]
     pub policy: Policy,

@@ -17,6 +17,8 @@ choices! {
         Mean = "mean",
         /// The longest of these, in ms.
         Longest = "longest",
+        /// Frames dropped, in percent of those that guests sent.
+        Loss = "loss",
     }
 }
 
@@ -24,7 +26,7 @@ impl Figure {
     /// Its unit.
     pub fn unit(self) -> &'static str {
         match self {
-            Figure::Bandwidth => "%",
+            Figure::Bandwidth | Figure::Loss => "%",
             Figure::Goodput => "GB/s",
             Figure::Mean | Figure::Longest => "ms",
         }
@@ -48,7 +50,7 @@ settings! {
     pub struct Table in "table" (s, axes: &[Shown]) {
         /// the title
         title: String = String::new(),
-        /// the figure of a run that is shown: in percent, GB/s, ms and ms
+        /// the figure of a run that is shown: in percent, GB/s, ms, ms and percent
         figure: Figure,
         /// the swept key of the columns
         let columns: String,

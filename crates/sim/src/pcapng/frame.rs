@@ -11,6 +11,7 @@ use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
 use sluicenet_wire::roce::{self, Extension};
 use sluicenet_wire::{bump, pfc, qcn, tcp, tcplight, udp, vlan, vxlan, zbridge, zcredit};
+use sluicenet_wire::{pfc, qcn, tcp, tcplight, udp, vlan, vxlan, xco, zbridge, zcredit};
 use std::net::Ipv4Addr;
 
 /// Hop limit of a packet; no switch here decrements it.
@@ -148,6 +149,9 @@ fn untagged(packet: &Packet, framing: Framing) -> Vec<u8> {
     if packet.kind() == Kind::Credit {
         return credit(packet);
     }
+    if packet.kind() == Kind::Xco {
+        return xco(packet);
+    }
     if packet.kind() == Kind::Bridge {
         return padded(bridge(packet));
     }
@@ -217,6 +221,22 @@ fn credit(packet: &Packet) -> Vec<u8> {
     let (channel, message) = packet.credit_message();
     let [source, destination] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
     let inner = carried(packet, zcredit::Repr { destination, source, channel, message }.emit().to_vec());
+    if packet.is_encapsulated() { tunnel(packet, &inner) } else { inner }
+}
+
+/// A message of XCo.
+fn xco(packet: &Packet) -> Vec<u8> {
+    let [source, destination] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
+    let mut bytes = Default::default();
+    let (head, message) = packet.xco_message(&mut bytes);
+    let frame = match message {
+        xco::Message::Report(entries) => {
+            let entries: Vec<xco::Entry> = entries.iter().collect();
+            xco::Frame::report(destination, source, &head, &entries)
+        }
+        message => xco::Frame::emit(destination, source, &head, &message),
+    };
+    let inner = frame.as_bytes().to_vec();
     if packet.is_encapsulated() { tunnel(packet, &inner) } else { inner }
 }
 

@@ -41,6 +41,7 @@ pub(super) mod credits;
 #[cfg(test)]
 mod tests;
 pub(super) mod tunnels;
+pub(super) mod xco;
 pub(super) mod zbridge;
 
 pub use compose::{Pair, compose};
@@ -55,6 +56,7 @@ use core::fmt::Debug;
 use sluicenet_proto::frame::{HostId, Priority};
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::transport::zbridge::ChannelCounters;
+pub use xco::XcoReport;
 
 /// A path on which frames go through a stage: the number of their VM in a gate stage, 0 in a network stage.
 pub type Lane = usize;
@@ -89,6 +91,8 @@ pub struct Report {
     pub receive_queue_max: Option<u32>,
     /// Counters of zBridge; `None` without it.
     pub channels: Option<ChannelCounters>,
+    /// Counters of XCo; `None` without it.
+    pub xco: Option<XcoReport>,
     /// Names of stages whose own accounts contradict each other.
     pub unsound: alloc::vec::Vec<&'static str>,
 }

@@ -63,6 +63,9 @@ settings! {
         /// flows of a host, with the pattern drawn again for each; default 1
         #[serde(skip_serializing_if = "is_one")]
         flows: u32 [1..=PLANNED_MAX] = 1,
+        /// hosts that send, beginning with the first; default all
+        #[serde(skip_serializing_if = "Option::is_none")]
+        senders: Option<u32> [1..=HOSTS_MAX],
         /// bytes of each flow; 0 is endless; default endless
         let bytes: Option<Bytes>,
         /// Bytes of each flow; endless where absent.

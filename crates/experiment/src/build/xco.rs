@@ -1,0 +1,170 @@
+//! XCo's coordinators and controllers, and the network as the controllers know it.
+
+use super::{Plan, framing};
+use sluicenet_node::link::NodeId;
+use sluicenet_node::packet::Address;
+use sluicenet_node::server::{StageConfig, XcoControllerConfig, XcoGateConfig};
+use sluicenet_proto::frame::HostId;
+use sluicenet_proto::rng::hash_words;
+use sluicenet_proto::time::Instant;
+use sluicenet_proto::units::Rate;
+use sluicenet_proto::xco::controller::{ControllerConfig, Peer, PolicyConfig, Weights};
+use sluicenet_proto::xco::slices::SliceConfig;
+use sluicenet_proto::xco::topology::{Link, Topology, TopologyError};
+use sluicenet_proto::xco::{Limits, Node};
+use sluicenet_scenario::{Error, Result, Scenario, Xco, XcoKind};
+use std::sync::Arc;
+
+/// The rate of a small flow without a setting, as a part of the rate of the server's link (`xco.small_flow`).
+const SMALL_PERCENT: u64 = 4;
+/// Flows of a server that the controller takes; the controller keeps memory for all of them.
+const FLOWS_PER_NODE: usize = 256;
+/// Flows of all servers, on average of each.
+const FLOWS_AVERAGE: usize = 16;
+
+/// What a host does for XCo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Role {
+    /// Its traffic is coordinated.
+    Coordinated,
+    /// It is the controller.
+    Controller,
+    /// It is the standby.
+    Standby,
+}
+
+/// The stages of XCo.
+#[derive(Debug)]
+pub(super) struct XcoStages {
+    gate: Arc<XcoGateConfig>,
+    controller: Arc<XcoControllerConfig>,
+    standby: Option<Arc<XcoControllerConfig>>,
+    hosts: (HostId, Option<HostId>),
+}
+
+impl XcoStages {
+    /// The stages of a scenario, if it has XCo.
+    ///
+    /// # Errors
+    /// A network that is no tree, or in which whole timeslices overload a link.
+    pub fn of(scenario: &Scenario, plan: &Plan) -> Result<Option<XcoStages>> {
+        let Some(xco) = &scenario.xco else { return Ok(None) };
+        let topology = Arc::new(topology(scenario, plan, xco)?);
+        let host_kbps = |host: Node| topology.capacity(topology.first_link(host, host));
+        let small = |kbps: u32| match xco.small_flow {
+            Some(rate) => kbps_of(rate),
+            None => (u64::from(kbps) * SMALL_PERCENT / 100) as u32,
+        };
+        let rates_kbps = (0..plan.hosts()).map(|host| (host_kbps(host), small(host_kbps(host)))).collect();
+        let outer = if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() } else { 0 };
+        let gate = XcoGateConfig {
+            controllers: std::iter::once(xco.controller).chain(xco.standby).collect(),
+            rates_kbps: Arc::new(rates_kbps),
+            overhead: u32::from(framing(scenario).overhead()) + outer as u32,
+            lease: xco.lease,
+            hysteresis: xco.hysteresis,
+            priority: xco.priority,
+        };
+        let secret = hash_words(&[scenario.seed, 0x7863]) as u32;
+        let peer = |host: HostId| Peer { mac: Address::new(host, 0).mac(), secret };
+        let controller = |peer: Option<Peer>, is_standby: bool| XcoControllerConfig {
+            topology: topology.clone(),
+            controller: ControllerConfig { peer, ..config(scenario, plan, xco) },
+            is_standby,
+            priority: xco.priority,
+            dies: xco.dies.filter(|_| !is_standby).map(|time| Instant(time.as_ps())),
+        };
+        Ok(Some(XcoStages {
+            gate: Arc::new(gate),
+            controller: Arc::new(controller(xco.standby.map(peer), false)),
+            standby: xco.standby.map(|_| Arc::new(controller(Some(peer(xco.controller)), true))),
+            hosts: (xco.controller, xco.standby),
+        }))
+    }
+
+    pub fn role(&self, host: HostId) -> Role {
+        if host == self.hosts.0 {
+            Role::Controller
+        } else if Some(host) == self.hosts.1 {
+            Role::Standby
+        } else {
+            Role::Coordinated
+        }
+    }
+
+    /// The stage of a host; other external hosts send without coordination.
+    pub fn stage(&self, role: Role, inside: bool) -> Option<Arc<dyn StageConfig>> {
+        match role {
+            Role::Coordinated if !inside => None,
+            Role::Coordinated => Some(self.gate.clone()),
+            Role::Controller => Some(self.controller.clone()),
+            Role::Standby => self.standby.clone().map(|standby| standby as Arc<dyn StageConfig>),
+        }
+    }
+}
+
+fn kbps_of(rate: Rate) -> u32 {
+    u32::try_from(rate.as_bps() / 1_000).unwrap_or(u32::MAX)
+}
+
+fn config(scenario: &Scenario, plan: &Plan, xco: &Xco) -> ControllerConfig {
+    let slices =
+        SliceConfig { min_run: xco.min_run, rates: xco.kind == XcoKind::Hybrid, ..SliceConfig::new(xco.slice) };
+    let mut weights = Weights::default();
+    for weight in &xco.weight {
+        match weight.to {
+            Some(to) => _ = weights.flows.insert((weight.host, to), weight.weight),
+            None => _ = weights.nodes.insert(weight.host, weight.weight),
+        }
+    }
+    ControllerConfig {
+        policy: match xco.kind {
+            XcoKind::Rate => PolicyConfig::Rates(xco.slice),
+            XcoKind::Timeslice | XcoKind::Hybrid => PolicyConfig::Slices(slices),
+        },
+        limits: Limits {
+            flows: (FLOWS_AVERAGE * plan.hosts() as usize).max(4 * FLOWS_PER_NODE),
+            flows_per_node: FLOWS_PER_NODE,
+        },
+        lease: xco.lease,
+        on_demand: xco.on_demand,
+        weights,
+        nodes: Vec::new(),
+        peer: None,
+        seed: scenario.seed,
+    }
+}
+
+/// The network of a plan, which must be a tree: then its only spanning tree has all links.
+fn topology(scenario: &Scenario, plan: &Plan, xco: &Xco) -> Result<Topology> {
+    let error = |message: String| scenario.locations.error("xco.enabled", message);
+    let mut links = Vec::new();
+    for node in 0..plan.nodes() as NodeId {
+        for port in 0..plan.ports(node) as u16 {
+            let (peer, peer_port) = plan.peer(node, port);
+            if (node, port) < (peer, peer_port) {
+                links.push(Link { ends: [node, peer], kbps: kbps_of(plan.rate(node, port)) });
+            }
+        }
+    }
+    if links.len() + 1 != plan.nodes() {
+        let message =
+            format!("XCo needs one path between two hosts: {} boxes have {} links", plan.nodes(), links.len());
+        return Err(error(message).hint("a tree has one link less than boxes: every host and switch has one parent"));
+    }
+    let invalid = |e: TopologyError| -> Error { error(format!("the network is none that XCo can coordinate: {e:?}")) };
+    let mut topology = Topology::new(plan.hosts(), plan.nodes(), &links).map_err(invalid)?;
+    topology.add_tree(plan.nodes() as u32 - 1).map_err(invalid)?;
+    let inside = 0..plan.hosts() - plan.external();
+    let coordinated = inside.filter(|&host| host != xco.controller && Some(host) != xco.standby);
+    let fastest = coordinated.map(|host| topology.capacity(topology.first_link(host, host))).max();
+    let slowest = topology.capacities().first().copied();
+    if xco.kind == XcoKind::Timeslice && fastest > slowest {
+        let error = scenario.locations.error(
+            "xco.kind",
+            "a server sends at the rate of its link in its timeslice, and another link is slower".to_owned(),
+        );
+        return Err(error.hint("set xco.kind = \"hybrid\": then timeslices have rates"));
+    }
+    Ok(topology)
+}
