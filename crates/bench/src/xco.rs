@@ -184,6 +184,7 @@ pub fn run(what: &Xco) -> Result<Figures, TopologyError> {
         weights: Weights::default(),
         nodes: Vec::new(),
         peer: None,
+        hierarchy: None,
         seed,
     };
     let controller = Controller::new(Instant::ZERO, topology, config, 1, false);

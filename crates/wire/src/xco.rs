@@ -26,6 +26,8 @@
 //! | 7 return | destination, sequence of the directive |
 //! | 8 alive | flags |
 //! | 9 acknowledgement | sequence of the report, entries that were refused |
+//! | 10 load | level, load |
+//! | 11 windows | period in µs, time since its start in ns, parts of four levels |
 //!
 //! Numbers are big-endian. Rates are in kb/s. Nodes are numbered by the controller's topology.
 //!
@@ -76,6 +78,8 @@ const FREE: u8 = 6;
 const RETURN: u8 = 7;
 const ALIVE: u8 = 8;
 const ACKNOWLEDGE: u8 = 9;
+const LOAD: u8 = 10;
+const WINDOWS: u8 = 11;
 
 /// A change of the traffic to one destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,6 +224,22 @@ pub enum Message<'a> {
         /// Entries for which there was no room.
         refused: u32,
     },
+    /// A controller tells the one above it what its flows need.
+    Load {
+        /// The level of the flows: 0 for those within a rack.
+        level: u32,
+        /// What flows through the most loaded link would send, in thousandths of its capacity.
+        load: u32,
+    },
+    /// A controller tells those below it when each level gives timeslices.
+    Windows {
+        /// Length of a period.
+        period_us: u32,
+        /// Time from the start of the period to the sender's clock.
+        since_ns: u32,
+        /// Parts of each level, one after the other, in 256ths of the period.
+        parts: [u8; 4],
+    },
 }
 
 /// A frame, from its destination to its padding.
@@ -285,6 +305,8 @@ impl<'a> Repr<'a> {
             RETURN => Message::Return { destination: a, directive: b },
             ALIVE => Message::Alive { is_controller: a & FROM_CONTROLLER != 0 },
             ACKNOWLEDGE => Message::Acknowledge { report: a, refused: b },
+            LOAD => Message::Load { level: a, load: b },
+            WINDOWS => Message::Windows { period_us: a, since_ns: b, parts: c.to_be_bytes() },
             _ => return Err(Error::Unsupported),
         };
         Ok(Repr { destination: header.destination, source: header.source, head, message })
@@ -332,6 +354,10 @@ impl Frame {
             Message::Return { destination, directive } => (RETURN, [destination, directive, 0, 0]),
             Message::Alive { is_controller } => (ALIVE, [if is_controller { FROM_CONTROLLER } else { 0 }, 0, 0, 0]),
             Message::Acknowledge { report, refused } => (ACKNOWLEDGE, [report, refused, 0, 0]),
+            Message::Load { level, load } => (LOAD, [level, load, 0, 0]),
+            Message::Windows { period_us, since_ns, parts } => {
+                (WINDOWS, [period_us, since_ns, u32::from_be_bytes(parts), 0])
+            }
         };
         let mut frame = Frame::begin(destination, source, head, kind, MIN_LEN);
         for (at, word) in body.iter().enumerate() {
@@ -400,7 +426,7 @@ mod tests {
     fn any_message(random: &mut random::Random) -> Message<'static> {
         let mut word = || random.u64() as u32;
         let (a, b, c, d) = (word(), word(), word(), word());
-        match random.below(8) {
+        match random.below(10) {
             0 => Message::Join { node: a, rate_kbps: b, nonce: c },
             1 => Message::Welcome { node: a, lease_us: b, nonce: c, on_demand: d & 1 != 0 },
             2 => Message::Leave,
@@ -408,6 +434,8 @@ mod tests {
             4 => Message::Free { destination: a },
             5 => Message::Return { destination: a, directive: b },
             6 => Message::Alive { is_controller: a & 1 != 0 },
+            7 => Message::Load { level: a, load: b },
+            8 => Message::Windows { period_us: a, since_ns: b, parts: c.to_be_bytes() },
             _ => Message::Acknowledge { report: a, refused: b },
         }
     }
@@ -485,7 +513,7 @@ mod tests {
             frame.seal()
         };
         let refused = |change: &dyn Fn(&mut Frame)| Repr::parse(sealed(change).as_bytes()).map(|_| ()).unwrap_err();
-        for (at, value) in [(13, 0xB5), (14, b'S'), (18, 2), (19, 0), (19, 10)] {
+        for (at, value) in [(13, 0xB5), (14, b'S'), (18, 2), (19, 0), (19, 12)] {
             assert_eq!(refused(&|frame| frame.bytes[at] = value), Error::Unsupported, "byte {at}");
         }
         assert_eq!(refused(&|frame| frame.put(BODY_AT, 5)), Error::Truncated);

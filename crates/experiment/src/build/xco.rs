@@ -131,6 +131,7 @@ fn config(scenario: &Scenario, plan: &Plan, xco: &Xco) -> ControllerConfig {
         weights,
         nodes: Vec::new(),
         peer: None,
+        hierarchy: None,
         seed: scenario.seed,
     }
 }

@@ -171,7 +171,10 @@ fn what_does_not_fit_is_refused() {
         (udp("kind = \"rate\"\nmin_run = \"3 ms\""), "pre-empted"),
         (udp("[[xco.weight]]\nhost = 9\nweight = 2\n"), "there are hosts 0 to 6"),
         (udp("[[xco.weight]]\nhost = 1\nweight = 2\n[[xco.weight]]\nhost = 1\nweight = 3\n"), "weight already"),
-        (udp("").replace("virtual_network = false", "vms = 2\n[zcredit]\nenabled = true"), "hypervisors"),
+        (
+            udp("").replace("virtual_network = false", "virtual_network = true\n[zcredit]\nenabled = true"),
+            "hypervisors",
+        ),
         (
             udp("").replace("single-switch", "k-ary-n-tree").replace("hosts = 7", "k = 4\nn = 2"),
             "one path between two hosts",

@@ -4,7 +4,7 @@ use super::{Address, Framing, Kind, Packet};
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::xco::coordinator::Body;
 use sluicenet_wire::ethernet::{HEADER_LEN, MIN_LEN, MacAddress};
-use sluicenet_wire::xco::{Change, ENTRIES_AT, ENTRY_LEN, Entries, Head, Message};
+use sluicenet_wire::xco::{ENTRIES_AT, ENTRY_LEN, Entries, Head, Message};
 
 /// Entries of a simulated report: as many as a packet's fields hold.
 pub const REPORT_ENTRIES: usize = 2;
@@ -20,6 +20,8 @@ const FREE: u8 = 6;
 const RETURN: u8 = 7;
 const ALIVE: u8 = 8;
 const ACKNOWLEDGE: u8 = 9;
+const LOAD: u8 = 10;
+const WINDOWS: u8 = 11;
 
 impl Address {
     /// The link-layer address of messages of XCo from and to this machine's hypervisor.
@@ -100,6 +102,8 @@ impl Packet {
             FREE => Message::Free { destination: a },
             RETURN => Message::Return { destination: a, directive: b },
             ALIVE => Message::Alive { is_controller: a != 0 },
+            LOAD => Message::Load { level: a, load: b },
+            WINDOWS => Message::Windows { period_us: a, since_ns: b, parts: c.to_be_bytes() },
             _ => Message::Acknowledge { report: a, refused: b },
         };
         (head, message)
@@ -112,14 +116,7 @@ fn words(message: &Message<'_>) -> (u8, [u32; 4]) {
         Message::Join { node, rate_kbps, nonce } => (JOIN, [node, rate_kbps, nonce, 0]),
         Message::Welcome { node, lease_us, nonce, on_demand } => (WELCOME, [node, lease_us, nonce, on_demand.into()]),
         Message::Leave => (LEAVE, [0; 4]),
-        Message::Report(entries) => {
-            let mut words = [0; 4];
-            for (words, entry) in words.chunks_exact_mut(2).zip(entries.iter()) {
-                let change: Change = entry.change;
-                words.copy_from_slice(&[entry.destination, change.to_bits()]);
-            }
-            (REPORT, words)
-        }
+        Message::Report(_) => panic!("a report is made from its entries"),
         Message::Directive { destination, instead_of, rate_kbps, length_ns } => {
             (DIRECTIVE, [destination, instead_of, rate_kbps, length_ns])
         }
@@ -127,13 +124,17 @@ fn words(message: &Message<'_>) -> (u8, [u32; 4]) {
         Message::Return { destination, directive } => (RETURN, [destination, directive, 0, 0]),
         Message::Alive { is_controller } => (ALIVE, [is_controller.into(), 0, 0, 0]),
         Message::Acknowledge { report, refused } => (ACKNOWLEDGE, [report, refused, 0, 0]),
+        Message::Load { level, load } => (LOAD, [level, load, 0, 0]),
+        Message::Windows { period_us, since_ns, parts } => {
+            (WINDOWS, [period_us, since_ns, u32::from_be_bytes(parts), 0])
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluicenet_wire::xco::Entry;
+    use sluicenet_wire::xco::{Change, Entry};
 
     #[test]
     fn every_message_travels() {
@@ -149,6 +150,8 @@ mod tests {
             Message::Return { destination: 1, directive: 2 },
             Message::Alive { is_controller: true },
             Message::Acknowledge { report: 1, refused: 2 },
+            Message::Load { level: 1, load: 2 },
+            Message::Windows { period_us: 1, since_ns: 2, parts: [3, 4, 5, 6] },
         ];
         for message in messages {
             let packet = Packet::xco(src, dst, &head, &Body::Message(message), 7, Framing::ETHERNET);

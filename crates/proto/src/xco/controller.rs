@@ -11,6 +11,7 @@
 //!   Coordinators then join it and report their whole backlog. By that time all slices of the other controller are over.
 
 use super::demand::Demand;
+use super::hierarchy::{Hierarchy, HierarchyConfig};
 use super::rates::Rates;
 use super::slices::{SliceConfig, SliceCounters, Slices};
 use super::topology::{LinkId, Topology};
@@ -85,6 +86,8 @@ pub struct ControllerConfig {
     pub nodes: Vec<MacAddress>,
     /// The other controller, if there is one.
     pub peer: Option<Peer>,
+    /// Its place among controllers of racks, rows and the core, if there are several. Only timeslices have one.
+    pub hierarchy: Option<HierarchyConfig>,
     /// Seed of tokens.
     pub seed: u64,
 }
@@ -120,6 +123,8 @@ pub struct ControllerCounters {
     pub too_fast: u64,
     /// Flows to nodes that do not exist.
     pub no_such_node: u64,
+    /// Flows that a controller of another level is responsible for.
+    pub other_level: u64,
     /// Messages that only controllers send.
     pub misdirected: u64,
     /// Times at which this controller took over.
@@ -227,6 +232,9 @@ pub struct Controller {
     config: ControllerConfig,
     policy: Policy,
     demand: Option<Demand>,
+    hierarchy: Option<Hierarchy>,
+    /// When the next window begins, and its end.
+    window: Option<(Instant, Instant)>,
     epoch: u16,
     role: Role,
     sessions: Vec<Option<Session>>,
@@ -254,15 +262,27 @@ impl Controller {
             PolicyConfig::Rates(period) => period,
         };
         assert!(config.lease.0 / 2 > longest.0, "half a lease is longer than every slice");
+        let has_windows = config.hierarchy.is_none() || matches!(config.policy, PolicyConfig::Slices(_));
+        assert!(has_windows, "rates are given at any time, and levels take turns");
         let nodes = topology.nodes() as usize;
         let demand = config.on_demand.then(|| Demand::new(&topology, config.limits));
+        let hierarchy = config.hierarchy.clone().map(|place| Hierarchy::new(now, place));
         let policy = match config.policy {
-            PolicyConfig::Slices(slices) => Policy::Slices(Box::new(Slices::new(topology, slices, config.limits))),
+            PolicyConfig::Slices(slices) => {
+                let mut slices = Slices::new(topology, slices, config.limits);
+                if hierarchy.is_some() {
+                    // Until its first window.
+                    slices.open(now, now);
+                }
+                Policy::Slices(Box::new(slices))
+            }
             PolicyConfig::Rates(period) => Policy::Rates(Box::new(Rates::new(topology, period, config.limits))),
         };
         Controller {
             policy,
             demand,
+            window: hierarchy.as_ref().and_then(|hierarchy| hierarchy.window(now)),
+            hierarchy,
             epoch,
             role: if is_standby { Role::Standby { heard_at: now } } else { Role::Active },
             sessions: alloc::vec![None; nodes],
@@ -326,6 +346,16 @@ impl Controller {
         if let Message::Alive { is_controller: true } = message {
             return self.handle_peer(now, from, head);
         }
+        if let Message::Load { .. } | Message::Windows { .. } = message {
+            match &mut self.hierarchy {
+                Some(hierarchy) => {
+                    hierarchy.handle(now, from, head, message);
+                    self.plan_window(now);
+                }
+                None => self.counters.misdirected += 1,
+            }
+            return;
+        }
         if !self.is_active() {
             return;
         }
@@ -379,7 +409,9 @@ impl Controller {
             | Message::Welcome { .. }
             | Message::Directive { .. }
             | Message::Free { .. }
-            | Message::Acknowledge { .. } => self.counters.misdirected += 1,
+            | Message::Acknowledge { .. }
+            | Message::Load { .. }
+            | Message::Windows { .. } => self.counters.misdirected += 1,
         }
     }
 
@@ -440,6 +472,10 @@ impl Controller {
         if to == source || to >= self.policy.topology().nodes() {
             return Err(Refused::NoSuchNode);
         }
+        let level = self.hierarchy.as_ref().map(Hierarchy::level);
+        if level.is_some_and(|level| self.policy.topology().level(source, to) != level) {
+            return Err(Refused::OtherLevel);
+        }
         match (change, &mut self.demand) {
             (Change::Idle, _) => self.idle(now, source, to),
             (Change::Measured { .. }, None) => {}
@@ -475,6 +511,7 @@ impl Controller {
             Refused::NodeFull => self.counters.node_full += 1,
             Refused::Full => self.counters.full += 1,
             Refused::TooFast => self.counters.too_fast += 1,
+            Refused::OtherLevel => self.counters.other_level += 1,
         }
     }
 
@@ -513,7 +550,10 @@ impl Controller {
             Role::Standby { heard_at } => heard_at + Duration(self.config.lease.0 / 2),
             Role::Active => {
                 let beats = if self.config.peer.is_some() { self.beats_at } else { Instant::MAX };
-                self.policy.poll_timeout().unwrap_or(Instant::MAX).min(self.checks_at).min(beats)
+                let window = self.window.map_or(Instant::MAX, |window| window.0);
+                let period = self.hierarchy.as_ref().map_or(Instant::MAX, Hierarchy::poll_timeout);
+                let policy = self.policy.poll_timeout().unwrap_or(Instant::MAX);
+                [policy, self.checks_at, beats, window, period].into_iter().fold(Instant::MAX, Instant::min)
             }
         }
     }
@@ -530,6 +570,14 @@ impl Controller {
             (self.checks_at, self.beats_at) = (now, now);
         }
         self.policy.handle_timeout(now);
+        if let (Some(hierarchy), Policy::Slices(slices)) = (&mut self.hierarchy, &mut self.policy) {
+            if hierarchy.poll_timeout() <= now {
+                hierarchy.set_load(slices.load());
+                hierarchy.handle_timeout(now);
+                self.plan_window(now);
+            }
+            self.open_window(now);
+        }
         if self.checks_at <= now {
             self.checks_at = now + Duration(self.config.lease.0 / CHECKS);
             if let Some(demand) = &mut self.demand {
@@ -545,12 +593,32 @@ impl Controller {
         }
     }
 
+    /// Windows may have changed: the next one is planned anew.
+    fn plan_window(&mut self, now: Instant) {
+        if let Some(hierarchy) = &self.hierarchy {
+            self.window = hierarchy.window(now);
+        }
+    }
+
+    /// Slices are given from the start of a window on.
+    fn open_window(&mut self, now: Instant) {
+        let Policy::Slices(slices) = &mut self.policy else { return };
+        let Some((from, until)) = self.window.filter(|window| window.0 <= now) else { return };
+        slices.open(now, until);
+        if let Some(hierarchy) = &self.hierarchy {
+            self.window = hierarchy.window(until.max(from)).filter(|next| next.0 > now);
+        }
+    }
+
     // Output.
 
     /// The next message to send.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing> {
         if !self.is_active() {
             return None;
+        }
+        if let Some((to, head, message)) = self.hierarchy.as_mut().and_then(|hierarchy| hierarchy.poll_transmit(now)) {
+            return Some(Outgoing { to, head, message });
         }
         while let Some((node, answer)) = self.answers.pop_front() {
             if let Some(outgoing) = self.address(now, node, answer) {

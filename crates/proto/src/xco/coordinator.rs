@@ -37,6 +37,8 @@ const ALIVES: u64 = 4;
 /// [`ALIVES`] need, and after a standby has taken over.
 const SUSPICION: u64 = 5;
 const _: () = assert!(SUSPICION > 8 / ALIVES * 2 && SUSPICION < 8);
+/// Parts of a lease after which the next controller is asked.
+const SEARCHES: u64 = 64;
 /// How late a frame may be sent and still count as on time: timers of a real host are that coarse.
 const LATE: Duration = Duration::from_us(20);
 /// How much two clocks may drift apart, as 1 in so many: twice the 50 ppm that Ethernet allows each of them (802.3, 22.2.2).
@@ -301,6 +303,10 @@ impl Coordinator {
     pub fn is_member(&self) -> bool {
         self.session.is_some()
     }
+    /// Whether this is the address of one of its controllers.
+    pub fn has_controller(&self, mac: MacAddress) -> bool {
+        self.config.controllers.contains(&mac)
+    }
     /// Whether all frames pass because no controller is heard.
     pub fn is_uncontrolled(&self, now: Instant) -> bool {
         now.since(self.heard_at) > self.lease
@@ -460,7 +466,9 @@ impl Coordinator {
             | Message::Welcome { .. }
             | Message::Leave
             | Message::Report(_)
-            | Message::Return { .. } => self.counters.misdirected += 1,
+            | Message::Return { .. }
+            | Message::Load { .. }
+            | Message::Windows { .. } => self.counters.misdirected += 1,
         }
     }
 
@@ -568,7 +576,12 @@ impl Coordinator {
         if self.joins_at <= now && !self.leaves {
             // The controllers in turn.
             let to = self.config.controllers[self.joins as usize % self.config.controllers.len()];
-            let pause = REPEAT.saturating_mul(1 << self.joins.min(16)).min(REPEAT_MAX);
+            let pause = if self.is_uncontrolled(now) || self.session.is_none() {
+                REPEAT.saturating_mul(1 << self.joins.min(16)).min(REPEAT_MAX)
+            } else {
+                // Soon enough that a standby is found before the lease is over.
+                REPEAT.max(Duration(self.lease.0 / SEARCHES))
+            };
             let longer = mix64(u64::from(self.config.nonce) << 32 | u64::from(self.joins)) % pause.0;
             self.joins_at = now + Duration(pause.0 / 2 + longer);
             self.joins = self.joins.saturating_add(1);

@@ -318,7 +318,7 @@ mod tests {
                         Err(Refused::NoSuchNode) => assert_eq!(a, b),
                         Err(Refused::NodeFull) => assert_eq!(count, 6),
                         Err(Refused::Full) => assert_eq!(model.len(), 40),
-                        Err(Refused::TooFast) => unreachable!("nothing is fast here"),
+                        Err(other) => unreachable!("{other:?} is none of the arena"),
                     }
                 }
             }

@@ -11,6 +11,7 @@
 //! | [`rates`] | rate limiting (3.3) |
 //! | [`demand`] | on-demand coordination: links that are congested, and flows that are large (section 7) |
 //! | [`controller`] | sessions with coordinators, messages, hot standby |
+//! | [`hierarchy`] | controllers of racks, rows and the core (section 7) |
 //! | [`coordinator`] | the gate of a node |
 //!
 //! All parts are pure: time comes in as `now`, messages go out by `poll_transmit`, and deadlines by `poll_timeout`.
@@ -21,6 +22,7 @@ pub mod controller;
 pub mod coordinator;
 pub mod demand;
 mod flows;
+pub mod hierarchy;
 pub mod rates;
 pub mod slices;
 #[cfg(test)]
@@ -64,6 +66,8 @@ pub enum Refused {
     NodeFull,
     /// There are as many flows as the controller has room for.
     Full,
+    /// The nodes meet at another level than that of the controller.
+    OtherLevel,
     /// The node's link is faster than a link of the path: in a whole timeslice it would overload that link (section 7).
     TooFast,
 }

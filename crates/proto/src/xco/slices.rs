@@ -150,6 +150,9 @@ pub struct Slices {
     /// Services so far: a clock of turns.
     turn: u64,
     event: u64,
+    /// The end of the time in which slices may be given, and whether it has come.
+    open_until: Instant,
+    is_closed: bool,
     grants: VecDeque<Grant>,
     counters: SliceCounters,
 }
@@ -182,6 +185,8 @@ impl Slices {
             gained: Vec::with_capacity(topology.links()),
             turn: 0,
             event: 0,
+            open_until: Instant::MAX,
+            is_closed: false,
             grants: VecDeque::with_capacity(topology.nodes() as usize),
             counters: SliceCounters::default(),
             topology,
@@ -242,7 +247,7 @@ impl Slices {
             self.links[link as usize].wanted += u64::from(rate);
         }
         let is_settled = self.gained.is_empty();
-        if self.fits(self.topology.first_link(source, to), f, 0) {
+        if self.is_closed || self.fits(self.topology.first_link(source, to), f, 0) {
             self.queue(f);
         } else {
             self.visit(now, f);
@@ -271,9 +276,21 @@ impl Slices {
         self.settle(now);
     }
 
+    /// From now on slices are given, and all end until then. A scheduler that was never told gives slices at any time.
+    pub fn open(&mut self, now: Instant, until: Instant) {
+        (self.open_until, self.is_closed) = (until, false);
+        self.settle(now);
+    }
+
+    /// What flows through the most loaded link would send, in thousandths of its capacity.
+    pub fn load(&self) -> u32 {
+        let of_link = |l: &LinkState| (l.wanted * 1_000).div_ceil(u64::from(l.capacity));
+        u32::try_from(self.links.iter().map(of_link).max().unwrap_or(0)).unwrap_or(u32::MAX)
+    }
+
     /// The end of the next slice, or a time that has passed if there are flows left to visit.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if !self.gained.is_empty() {
+        if !self.gained.is_empty() && !self.is_closed {
             return Some(Instant::ZERO);
         }
         (self.ends != NONE).then(|| Instant(self.flows.key(self.ends).0))
@@ -282,7 +299,7 @@ impl Slices {
     /// Timeslices expire (scheduling event 1).
     pub fn handle_timeout(&mut self, now: Instant) {
         self.settle(now);
-        while self.gained.is_empty() && self.poll_timeout().is_some_and(|at| at <= now) {
+        while (self.gained.is_empty() || self.is_closed) && self.poll_timeout().is_some_and(|at| at <= now) {
             self.event += 1;
             let f = self.ends;
             self.stop(now, f);
@@ -339,7 +356,7 @@ impl Slices {
         self.counters.visited += 1;
         let Some(full) = self.path(f).filter(|&link| !self.fits(link, f, 0)).last() else {
             let length = self.config.slice.saturating_mul(self.flows[f].weight.into());
-            return self.start(now, f, now.saturating_add(length), None);
+            return self.start(now, f, now.saturating_add(length).min(self.open_until), None);
         };
         if !self.preempt(now, f) {
             if self.is_overdue(now, f) {
@@ -467,6 +484,11 @@ impl Slices {
     /// Visits flows parked at links that gained room, in the order of turns, until no such link has room for one or the call
     /// has visited enough.
     fn settle(&mut self, now: Instant) {
+        // A slice that is shorter than `min_run` is not worth its directive.
+        self.is_closed |= self.open_until.since(now) < self.config.min_run;
+        if self.is_closed {
+            return;
+        }
         for _ in 0..VISITS_MAX {
             let Some((link, class)) = self.next_parked(now) else { return };
             let mut heap = self.links[link as usize].parked[class];

@@ -199,6 +199,11 @@ impl Topology {
         self.path(from, to).map(|link| self.capacity(link)).min().unwrap_or(0)
     }
 
+    /// The level at which two nodes meet: 0 at one switch, 1 one level above, and so on.
+    pub fn level(&self, from: Node, to: Node) -> usize {
+        self.path(from, to).count().saturating_sub(1) / 2
+    }
+
     #[inline]
     fn tree(&self, to: Node) -> &Tree {
         match &self.trees[..] {
@@ -277,6 +282,7 @@ mod tests {
         assert_eq!(path(&t, 3, 0), [1, 7, 9, 10]);
         assert_eq!((t.bottleneck(0, 2), t.first_link(3, 0), t.capacity(8)), (1, 7, 10));
         assert_eq!(t.capacities(), [1, 4, 10]);
+        assert_eq!((t.level(0, 1), t.level(0, 2)), (0, 1));
     }
 
     #[test]

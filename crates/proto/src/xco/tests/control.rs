@@ -21,6 +21,7 @@ fn config() -> ControllerConfig {
         weights: Weights::default(),
         nodes: alloc::vec::Vec::new(),
         peer: None,
+        hierarchy: None,
         seed: 5,
     }
 }

@@ -1,6 +1,7 @@
 //! Scripts with a clock, and properties of random campaigns.
 
 mod control;
+mod hierarchy;
 mod literal;
 mod rates;
 mod slices;
