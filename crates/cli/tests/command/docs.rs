@@ -85,6 +85,11 @@ fn defaults(set: &str) -> Value {
     for section in ["roce", "dcqcn"] {
         all[section] = on[section].take();
     }
+    // Its controller is the first external host, and there is none.
+    let mut on = json(&format!("{text}[xco]\nenabled = true\ncontroller = 1\n"));
+    on["xco"]["enabled"] = false.into();
+    on["xco"]["controller"] = Value::Null;
+    all["xco"] = on["xco"].take();
     all
 }
 

@@ -4,6 +4,7 @@ use crate::worlds::{assert_same_bytes, execute};
 use sluicenet_experiment::build;
 use sluicenet_experiment::run::{Outcome, XcoTotals};
 use sluicenet_scenario::Scenario;
+use sluicenet_testkit::Dir;
 
 /// Payload of a link of 1 Gb/s with full datagrams, in Mb/s.
 const LINE: f64 = 1000.0 * 1472.0 / 1538.0;
@@ -148,6 +149,20 @@ fn below_virtual_machines() {
     let (outcome, totals) = run(&text);
     assert_eq!((outcome.totals.dropped, totals.joined), (0, 6));
     assert!(rates(&outcome).iter().sum::<f64>() > 0.88 * LINE, "{:?}", rates(&outcome));
+}
+
+/// Messages are frames of their own, with the priority of the section: a capture has them.
+#[test]
+fn messages_have_a_priority() {
+    let dir = Dir::new("xco-priority");
+    let text = udp("priority = 5\nsmall_flow = \"0 b/s\"").replace("virtual_network = false", "virtual_network = true");
+    execute(&format!("{text}[record]\npcapng = [\"switch 0\"]\n"), 1, Some(dir.0.clone()));
+    let captured = std::fs::read(dir.0.join("capture.pcapng")).expect("a capture");
+    // The inner frame is behind an outer header: Ethernet, its tag, IP, UDP and VXLAN. The tag begins 12 bytes into the frame.
+    const MAGIC_AT: usize = 12 + 4 + 2 + 20 + 8 + 8 + 14;
+    let found = captured.windows(4).enumerate().filter(|(_, bytes)| *bytes == b"slxc").map(|(at, _)| at);
+    let priorities: Vec<u8> = found.map(|at| captured[at - MAGIC_AT + 14] >> 5).collect();
+    assert!(priorities.len() > 50 && priorities.iter().all(|&priority| priority == 5), "{priorities:?}");
 }
 
 #[test]

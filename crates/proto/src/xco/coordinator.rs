@@ -256,7 +256,9 @@ pub struct Coordinator {
     returns: VecDeque<(Node, u32)>,
     /// Whether a flow may differ from its report.
     is_dirty: bool,
+    /// Whether it is to tell the controller that it leaves, and whether it has.
     leaves: bool,
+    has_left: bool,
     /// No timer expires before.
     timeout: Instant,
     /// The highest epoch of a controller so far.
@@ -288,6 +290,7 @@ impl Coordinator {
             returns: VecDeque::with_capacity(RETURNS_MAX),
             is_dirty: false,
             leaves: false,
+            has_left: false,
             timeout: now,
             epoch: None,
             counters: CoordinatorCounters::default(),
@@ -307,9 +310,9 @@ impl Coordinator {
     pub fn has_controller(&self, mac: MacAddress) -> bool {
         self.config.controllers.contains(&mac)
     }
-    /// Whether all frames pass because no controller is heard.
+    /// Whether all frames pass because no controller is heard, or because it has left.
     pub fn is_uncontrolled(&self, now: Instant) -> bool {
-        now.since(self.heard_at) > self.lease
+        self.has_left || now.since(self.heard_at) > self.lease
     }
 
     // Frames.
@@ -406,6 +409,7 @@ impl Coordinator {
     /// The node shuts down: the controller is told, and from now on all frames pass.
     pub fn leave(&mut self) {
         self.leaves = self.session.is_some();
+        self.has_left = true;
     }
 
     /// Takes a message.
@@ -573,7 +577,7 @@ impl Coordinator {
     /// The next message to send.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing<'_>> {
         let clock_ns = now.0 / 1_000;
-        if self.joins_at <= now && !self.leaves {
+        if self.joins_at <= now && !self.has_left {
             // The controllers in turn.
             let to = self.config.controllers[self.joins as usize % self.config.controllers.len()];
             let pause = if self.is_uncontrolled(now) || self.session.is_none() {
@@ -597,8 +601,6 @@ impl Coordinator {
         if core::mem::take(&mut self.leaves) {
             self.next();
             (self.session, self.joins_at) = (None, Instant::MAX);
-            self.heard_at = Instant::ZERO;
-            self.lease = Duration::ZERO;
             return message(Message::Leave);
         }
         if let Some((destination, directive)) = self.returns.pop_front() {

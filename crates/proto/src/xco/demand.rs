@@ -165,7 +165,9 @@ impl Demand {
         }
         // Rare: a link changes its state at most twice in CALM_TIME.
         if is_news {
-            for f in self.flows.all() {
+            let mut place = 0;
+            while let Some(f) = self.flows.at_or_after(place) {
+                place = f + 1;
                 if !self.flows[f].is_held && self.crosses_congestion(topology, f) {
                     self.hold(now, topology, f);
                 }
@@ -195,7 +197,9 @@ impl Demand {
                 is_news = true;
             }
         }
-        for f in self.flows.all().filter(|_| is_news) {
+        let mut place = 0;
+        while is_news && let Some(f) = self.flows.at_or_after(place) {
+            place = f + 1;
             if self.flows[f].is_held && !self.crosses_congestion(topology, f) {
                 let (source, destination) = self.flows.ends(f);
                 self.flows[f].is_held = false;

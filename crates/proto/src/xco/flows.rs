@@ -90,10 +90,10 @@ impl<T> Flows<T> {
     pub fn next(&self, f: FlowId) -> Option<FlowId> {
         Some(self.slots[f as usize].next_of_node).filter(|&f| f != NONE)
     }
-    /// All flows, in the order of the arena.
-    pub fn all(&self) -> impl Iterator<Item = FlowId> + use<T> {
-        let used: Vec<FlowId> = (0..).zip(&self.slots).filter(|(_, slot)| slot.own.is_some()).map(|(f, _)| f).collect();
-        used.into_iter()
+    /// The first flow at this place of the arena or behind it: all flows one after the other, while they change.
+    pub fn at_or_after(&self, place: FlowId) -> Option<FlowId> {
+        let slots = self.slots.get(place as usize..)?;
+        slots.iter().position(|slot| slot.own.is_some()).map(|further| place + further as FlowId)
     }
 
     fn bucket(&self, source: Node, destination: Node) -> usize {

@@ -293,10 +293,10 @@ impl Coordinators {
         }
     }
 
-    /// Takes a message of the controller of any level.
+    /// Takes a message of the controller of any level. The coordinator of the lowest level counts those of strangers.
     pub fn handle(&mut self, now: Instant, from: MacAddress, head: &Head, message: &Message<'_>) {
-        let known = self.levels.iter_mut().find(|(_, coordinator)| coordinator.has_controller(from));
-        if let Some((_, coordinator)) = known.or(None) {
+        let known = self.levels.iter().position(|(_, coordinator)| coordinator.has_controller(from));
+        if let Some((_, coordinator)) = self.levels.get_mut(known.unwrap_or(0)) {
             coordinator.handle(now, from, head, message);
         }
     }

@@ -80,10 +80,3 @@ pub struct Limits {
     /// Flows of a node.
     pub flows_per_node: usize,
 }
-
-impl Limits {
-    /// Limits for so many nodes: on average four flows each, and 64 at most.
-    pub fn of(nodes: usize) -> Limits {
-        Limits { flows: (4 * nodes).max(1024), flows_per_node: 64 }
-    }
-}

@@ -129,7 +129,9 @@ impl Rates {
         let renew = now + self.period.saturating_mul(ROUNDS - RENEW);
         let is_changed = core::mem::take(&mut self.is_changed);
         for reduces in [true, false] {
-            for f in self.flows.all() {
+            let mut place = 0;
+            while let Some(f) = self.flows.at_or_after(place) {
+                place = f + 1;
                 let (share, Flow { given, until, .. }) = (self.share(f), self.flows[f]);
                 let differs = is_changed && share != given;
                 if (share < given) == reduces && (differs || until <= renew) {

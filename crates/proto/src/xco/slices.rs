@@ -602,7 +602,9 @@ impl Slices {
     pub(super) fn check(&self) {
         let mut used = vec![0u64; self.links.len()];
         let mut wanted = vec![0u64; self.links.len()];
-        for f in self.flows.all() {
+        let mut place = 0;
+        while let Some(f) = self.flows.at_or_after(place) {
+            place = f + 1;
             let flow = &self.flows[f];
             for link in self.path(f) {
                 wanted[link as usize] += u64::from(flow.rate);
@@ -633,8 +635,9 @@ impl Slices {
     /// The destinations of active flows, by source.
     #[cfg(test)]
     pub(super) fn active(&self) -> Vec<(Node, Node)> {
+        let all = core::iter::successors(self.flows.at_or_after(0), |&f| self.flows.at_or_after(f + 1));
         let is_active = |&f: &FlowId| matches!(self.flows[f].state, State::Active { .. });
-        let mut active: Vec<_> = self.flows.all().filter(is_active).map(|f| self.flows.ends(f)).collect();
+        let mut active: Vec<_> = all.filter(is_active).map(|f| self.flows.ends(f)).collect();
         active.sort_unstable();
         active
     }
