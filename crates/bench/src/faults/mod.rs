@@ -1,4 +1,4 @@
-//! A campaign of faults against zFabric. Messages and frames are lost, doubled, late, out of order, damaged and forged.
+//! A campaign of faults against zFabric, and against XCo. Messages and frames are lost, doubled, late, out of order, damaged and forged.
 //! Servers start again, and machines ask for everything and take nothing. Time is the clock of each seed alone, so that
 //! a seed always gives the same run.
 //!
@@ -11,6 +11,7 @@ mod channels;
 mod credits;
 mod uplinks;
 mod wire;
+mod xco;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,11 +28,13 @@ pub enum Level {
     Boxes,
     /// Uplinks with everything on them: tunnel, credits, channels, pauses, controller.
     Uplinks,
+    /// XCo's coordinators and controllers.
+    Xco,
 }
 
 impl Level {
     /// All of them.
-    pub const ALL: [Level; 4] = [Level::Channels, Level::Credits, Level::Boxes, Level::Uplinks];
+    pub const ALL: [Level; 5] = [Level::Channels, Level::Credits, Level::Boxes, Level::Uplinks, Level::Xco];
 
     /// Name of the level.
     pub fn name(self) -> &'static str {
@@ -40,6 +43,7 @@ impl Level {
             Level::Credits => "credits",
             Level::Boxes => "boxes",
             Level::Uplinks => "uplinks",
+            Level::Xco => "xco",
         }
     }
 }
@@ -80,6 +84,7 @@ pub fn campaign(level: Level, first: u64, seeds: u64, mut stop: impl FnMut() -> 
             Level::Credits => credits::run(seed, &mut tally),
             Level::Boxes => boxes::run(seed, &mut tally),
             Level::Uplinks => uplinks::run(seed, &mut tally),
+            Level::Xco => xco::run(seed, &mut tally),
         });
         // A panic breaks a rule as well, and its seed is worth knowing.
         let done = catch_unwind(run).unwrap_or_else(|_| Err("it panicked".into()));
@@ -152,6 +157,12 @@ mod tests {
     #[test]
     fn no_fault_breaks_an_uplink() {
         let tally = none_broken(Level::Uplinks, 100);
+        assert!(tally.faults.contains_key("bits flipped") && tally.faults.contains_key("forged"));
+    }
+
+    #[test]
+    fn no_fault_breaks_the_coordination_of_senders() {
+        let tally = none_broken(Level::Xco, 60);
         assert!(tally.faults.contains_key("bits flipped") && tally.faults.contains_key("forged"));
     }
 

@@ -14,7 +14,7 @@
 //!   controller works but serves a flow too late, that flow passes for a while, too.
 
 use super::controller::{is_later, is_later_epoch};
-use super::{Node, SLICE_MAX, WEIGHT_MAX};
+use super::{Node, SLICE_MAX, SLICE_MIN, WEIGHT_MAX};
 use crate::rng::mix64;
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, VecDeque};
@@ -44,7 +44,7 @@ const LATE: Duration = Duration::from_us(20);
 /// How much two clocks may drift apart, as 1 in so many: twice the 50 ppm that Ethernet allows each of them (802.3, 22.2.2).
 const DRIFT: u64 = 10_000;
 /// Time for which a flow waits for a working controller before it sends anyway: longer than 200 senders need for turns of
-/// 10 ms, and than a user waits.
+/// 10 ms, and than a user waits. No lease is longer.
 pub const STARVED: Duration = Duration::from_secs(5);
 /// Time over which the rate of a flow is measured.
 const MEASURE: Duration = Duration::from_ms(2);
@@ -511,7 +511,7 @@ impl Coordinator {
         });
         self.epoch = Some(head.epoch);
         self.heard_at = now;
-        self.lease = Duration::from_us(lease_us.into());
+        self.lease = Duration::from_us(lease_us.into()).clamp(SLICE_MIN, STARVED);
         (self.joins, self.joins_at) = (0, Instant::MAX);
         self.alive_at = now + Duration(self.lease.0 / ALIVES);
         // The controller knows nothing: every flow is reported anew.

@@ -47,7 +47,6 @@ pub struct Rates {
     round: Option<Instant>,
     is_changed: bool,
     grants: VecDeque<Grant>,
-    given: u64,
 }
 
 impl Rates {
@@ -56,13 +55,9 @@ impl Rates {
         let links = (0..topology.links()).map(|_| LinkState { weights: 0, given: 0 }).collect();
         let flows = Flows::new(topology.nodes(), limits);
         let grants = VecDeque::with_capacity(topology.nodes() as usize);
-        Rates { topology, period, flows, links, round: None, is_changed: false, grants, given: 0 }
+        Rates { topology, period, flows, links, round: None, is_changed: false, grants }
     }
 
-    /// Permissions so far.
-    pub fn granted(&self) -> u64 {
-        self.given
-    }
     /// Flows with backlog.
     pub fn flows(&self) -> usize {
         self.flows.len()
@@ -179,7 +174,6 @@ impl Rates {
         }
         let length = self.period.saturating_mul(ROUNDS);
         self.flows[f].until = now + length;
-        self.given += 1;
         self.grants.push_back(Grant { source, destination, instead_of: None, rate_kbps: rate, length });
     }
 

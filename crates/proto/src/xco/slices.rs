@@ -296,10 +296,14 @@ impl Slices {
         (self.ends != NONE).then(|| Instant(self.flows.key(self.ends).0))
     }
 
-    /// Timeslices expire (scheduling event 1).
+    /// Timeslices expire (scheduling event 1): all, or as many as a call may visit flows for.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.settle(now);
-        while (self.gained.is_empty() || self.is_closed) && self.poll_timeout().is_some_and(|at| at <= now) {
+        let visited_max = self.counters.visited + u64::from(VISITS_MAX);
+        while (self.gained.is_empty() || self.is_closed)
+            && self.counters.visited < visited_max
+            && self.poll_timeout().is_some_and(|at| at <= now)
+        {
             self.event += 1;
             let f = self.ends;
             self.stop(now, f);

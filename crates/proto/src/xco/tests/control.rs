@@ -355,3 +355,18 @@ fn a_flow_that_is_never_served_sends_anyway() {
     w.run(STARVED);
     assert!(w.sent(1, 0) > 0 && w.coordinators[1].counters().starved > 0);
 }
+
+/// A controller that asks for more patience than anybody has.
+#[test]
+fn a_lease_is_bounded() {
+    let mut long = config();
+    long.lease = Duration::from_secs(4_000);
+    let mut w = world(rows(1, 1, 3, 10 * GBPS), long);
+    w.run(Duration::from_ms(1));
+    w.controllers[0] = None;
+    w.offer(1, 0, 1_000);
+    w.run(Duration(STARVED.0 / 2));
+    assert_eq!(w.sent(1, 0), 0);
+    w.run(STARVED);
+    assert!(w.sent(1, 0) > 0);
+}
