@@ -47,7 +47,7 @@ enum What {
     /// A long transfer between two machines, on one server and on two, for each kind of sockets and of hypervisor: throughput and
     /// processor time
     Sockets(SocketsArgs),
-    /// zFabric under faults of every kind, by seed: the faults, and any broken rule
+    /// zFabric and XCo under faults of every kind, by seed: the faults, and any broken rule
     Faults(FaultsArgs),
     /// The computing time of Hedera: demands of elephant flows, and paths for them
     Hedera(HederaArgs),

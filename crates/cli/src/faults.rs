@@ -1,4 +1,4 @@
-//! `bench faults`: faults that zFabric survives.
+//! `bench faults`: faults that zFabric and XCo survive.
 
 use super::failure::Failure;
 use super::table::{Table, count};
