@@ -3,6 +3,7 @@
 use crate::worlds::{assert_same_bytes, execute};
 use sluicenet_experiment::build;
 use sluicenet_experiment::run::{Outcome, XcoTotals};
+use sluicenet_proto::time::Duration;
 use sluicenet_scenario::Scenario;
 use sluicenet_testkit::Dir;
 
@@ -149,6 +150,23 @@ fn below_virtual_machines() {
     let (outcome, totals) = run(&text);
     assert_eq!((outcome.totals.dropped, totals.joined), (0, 6));
     assert!(rates(&outcome).iter().sum::<f64>() > 0.88 * LINE, "{:?}", rates(&outcome));
+}
+
+/// "A new flow without contention is scheduled within 1 ms" (4.8), and one with contention within the turns of the others.
+#[test]
+fn a_new_flow_is_served_in_time() {
+    let new = "[[workload]]\nkind = \"flow\"\nsrc = 5\ndst = 0\ntransport = \"udp\"\nbytes = \"14720 B\"\nstart = \"20300 us\"\n";
+    let xco = "controller = 6\nsmall_flow = \"0 b/s\"";
+    let time = |others: u32| {
+        let other = |n| format!("[[workload]]\nkind = \"flow\"\nsrc = {n}\ndst = 0\ntransport = \"udp\"\n");
+        let others: String = (1..=others).map(other).collect();
+        let outcome = execute(&scenario("hosts = 7\n", xco, &(others + new)), 1, None);
+        assert_eq!((outcome.totals.dropped, outcome.flow_fct_ps.len()), (0, 1));
+        Duration(outcome.flow_fct_ps[0])
+    };
+    // Ten frames take 123 us.
+    assert!(time(0) < Duration::from_us(300), "{:?}", time(0));
+    assert!(time(4) < Duration::from_us(4 * 2_000 + 300), "{:?}", time(4));
 }
 
 /// Messages are frames of their own, with the priority of the section: a capture has them.
