@@ -88,7 +88,7 @@ pub struct ControllerConfig {
     pub peer: Option<Peer>,
     /// Its place among controllers of racks, rows and the core, if there are several. Only timeslices have one.
     pub hierarchy: Option<HierarchyConfig>,
-    /// Seed of tokens.
+    /// Seed of tokens: a secret, where others could guess them from it.
     pub seed: u64,
 }
 
