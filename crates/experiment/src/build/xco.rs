@@ -2,7 +2,7 @@
 
 use super::{Plan, framing};
 use sluicenet_node::link::NodeId;
-use sluicenet_node::packet::Address;
+use sluicenet_node::packet::{Address, FlowKey, Kind, Packet};
 use sluicenet_node::server::{StageConfig, XcoControllerConfig, XcoGateConfig};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::rng::hash_words;
@@ -12,7 +12,7 @@ use sluicenet_proto::xco::controller::{ControllerConfig, Peer, PolicyConfig, Wei
 use sluicenet_proto::xco::slices::SliceConfig;
 use sluicenet_proto::xco::topology::{Link, Topology, TopologyError};
 use sluicenet_proto::xco::{Limits, Node};
-use sluicenet_scenario::{Error, Result, Scenario, Xco, XcoKind};
+use sluicenet_scenario::{Error, Result, Routing, Scenario, Xco, XcoKind};
 use std::sync::Arc;
 
 /// The rate of a small flow without a setting, as a part of the rate of the server's link (`xco.small_flow`).
@@ -136,7 +136,11 @@ fn config(scenario: &Scenario, plan: &Plan, xco: &Xco) -> ControllerConfig {
     }
 }
 
-/// The network of a plan, which must be a tree: then its only spanning tree has all links.
+/// Vertices of all spanning trees together, at most: some 200 MB.
+const TREES_MAX: usize = 1 << 24;
+
+/// The network of a plan: a tree, or one whose paths depend on the destination alone. Then there is a spanning tree for each
+/// switch of the top level.
 fn topology(scenario: &Scenario, plan: &Plan, xco: &Xco) -> Result<Topology> {
     let error = |message: String| scenario.locations.error("xco.enabled", message);
     let mut links = Vec::new();
@@ -148,14 +152,18 @@ fn topology(scenario: &Scenario, plan: &Plan, xco: &Xco) -> Result<Topology> {
             }
         }
     }
-    if links.len() + 1 != plan.nodes() {
-        let message =
-            format!("XCo needs one path between two hosts: {} boxes have {} links", plan.nodes(), links.len());
-        return Err(error(message).hint("a tree has one link less than boxes: every host and switch has one parent"));
-    }
     let invalid = |e: TopologyError| -> Error { error(format!("the network is none that XCo can coordinate: {e:?}")) };
     let mut topology = Topology::new(plan.hosts(), plan.nodes(), &links).map_err(invalid)?;
-    topology.add_tree(plan.nodes() as u32 - 1).map_err(invalid)?;
+    if links.len() + 1 == plan.nodes() {
+        topology.add_tree(plan.nodes() as u32 - 1).map_err(invalid)?;
+    } else {
+        let by_destination = scenario.topology.routing == Routing::DModK && plan.tree().is_some();
+        if !by_destination || plan.external() > 0 || (0..plan.hosts()).any(|host| plan.host(host).len() > 1) {
+            return Err(error("XCo does not know which of several paths a frame takes".to_owned())
+                .hint("a network with one path, or routing = \"d-mod-k\" with one link a host and no external hosts"));
+        }
+        add_trees(&mut topology, plan).map_err(invalid)?;
+    }
     let inside = 0..plan.hosts() - plan.external();
     let coordinated = inside.filter(|&host| host != xco.controller && Some(host) != xco.standby);
     let fastest = coordinated.map(|host| topology.capacity(topology.first_link(host, host))).max();
@@ -168,4 +176,35 @@ fn topology(scenario: &Scenario, plan: &Plan, xco: &Xco) -> Result<Topology> {
         return Err(error.hint("set xco.kind = \"hybrid\": then timeslices have rates"));
     }
     Ok(topology)
+}
+
+/// A spanning tree from each switch of the top level, and the one that frames to each host take.
+fn add_trees(topology: &mut Topology, plan: &Plan) -> core::result::Result<(), TopologyError> {
+    let top = plan.switches().iter().map(|switch| switch.level).max();
+    let tops = (0..).zip(plan.switches()).filter(|(_, switch)| Some(switch.level) == top);
+    let roots: Vec<u32> = tops.map(|(n, _)| plan.hosts() + n).collect();
+    if roots.len() * plan.nodes() > TREES_MAX || roots.len() > usize::from(u16::MAX) {
+        return Err(TopologyError::Size);
+    }
+    for &root in &roots {
+        topology.add_tree(root)?;
+    }
+    let root_of = |to: HostId| -> Option<u16> {
+        // From a host on the other side of the network.
+        let from = (to + plan.hosts() / 2) % plan.hosts();
+        let flow = FlowKey { src: Address::new(from, 0), dst: Address::new(to, 0), sport: 0, dport: 0 };
+        let packet = Packet::of_flow(flow, Kind::Udp);
+        let mut at = plan.peer(from, 0).0;
+        while let Some(switch) = at.checked_sub(plan.hosts()) {
+            if let Some(root) = roots.iter().position(|&root| root == at) {
+                return Some(root as u16);
+            }
+            at = plan.peer(at, plan.switches()[switch as usize].router.route(&packet)?).0;
+        }
+        None
+    };
+    // A top level with a single part below it is on no path.
+    let of_host = |host: HostId| root_of(host).ok_or(TopologyError::NotATree { node: host });
+    topology.assign_trees((0..plan.hosts()).map(of_host).collect::<core::result::Result<_, _>>()?);
+    Ok(())
 }

@@ -70,6 +70,21 @@ fn rates_are_shares_of_the_bottleneck() {
     assert_eq!((outcome.totals.dropped, totals.slices), (0, 0));
 }
 
+/// Paths that depend on the destination: a spanning tree for each core of a fat-tree.
+#[test]
+fn a_fat_tree_has_several_spanning_trees() {
+    let flows = "[[workload]]\nkind = \"permutation\"\npattern = \"random\"\ntransport = \"udp\"\n";
+    let text = scenario("k = 4\nrouting = \"d-mod-k\"\n", "controller = 15\nsmall_flow = \"0 b/s\"", flows)
+        .replace("single-switch", "fat-tree");
+    let (without, _) = run(&text.replace("enabled = true", "enabled = false"));
+    assert!(without.totals.dropped > 10_000, "{:?}", without.totals);
+    // The controller sends nothing else: its frames are not coordinated.
+    let quiet = text.replace("pattern = \"random\"", "pattern = \"random\"\nsenders = 15");
+    let (with, totals) = run(&quiet);
+    assert_eq!((with.totals.dropped, totals.uncontrolled, totals.joined), (0, 0, 15));
+    assert!(with.streams.min_mbps > 0.2 * LINE && with.streams.total_mbps > 7.0 * LINE, "{:?}", with.streams);
+}
+
 /// Section 7: a host that is faster than its receiver.
 #[test]
 fn a_hybrid_lets_a_fast_server_send() {
@@ -209,8 +224,12 @@ fn what_does_not_fit_is_refused() {
             "hypervisors",
         ),
         (
-            udp("").replace("single-switch", "k-ary-n-tree").replace("hosts = 7", "k = 4\nn = 2"),
-            "one path between two hosts",
+            udp("").replace("single-switch", "k-ary-n-tree").replace("hosts = 7", "k = 4\nn = 2\nrouting = \"hash\""),
+            "which of several paths",
+        ),
+        (
+            udp("").replace("single-switch", "xgft").replace("hosts = 7", "m = [4, 2, 1]\nw = [1, 2, 2]"),
+            "none that XCo",
         ),
     ] {
         let found = error(&text);

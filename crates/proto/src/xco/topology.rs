@@ -76,6 +76,8 @@ pub struct Topology {
     /// The different capacities, ascending.
     capacities: Vec<u32>,
     trees: Vec<Tree>,
+    /// The tree of the traffic to each node, where they do not share it evenly.
+    tree_of: Vec<u16>,
 }
 
 impl Topology {
@@ -105,7 +107,7 @@ impl Topology {
         }
         let capacity = links.iter().flat_map(|link| [link.kbps; 2]).collect();
         let ends = links.iter().map(|link| link.ends).collect();
-        Ok(Topology { nodes, vertices, ends, capacity, capacities, trees: Vec::new() })
+        Ok(Topology { nodes, vertices, ends, capacity, capacities, trees: Vec::new(), tree_of: Vec::new() })
     }
 
     /// Adds the spanning tree of shortest paths from a switch. Among links of equal distance the first of the list is
@@ -167,6 +169,17 @@ impl Topology {
         Ok(())
     }
 
+    /// Says which tree the traffic to each node takes, by the order in which the trees were added. Without this, trees take
+    /// turns by the number of the node.
+    ///
+    /// # Panics
+    /// With a tree that does not exist, or another number of nodes.
+    pub fn assign_trees(&mut self, by_destination: Vec<u16>) {
+        assert!(by_destination.len() == self.nodes as usize, "each node has a tree");
+        assert!(by_destination.iter().all(|&tree| usize::from(tree) < self.trees.len()), "the tree exists");
+        self.tree_of = by_destination;
+    }
+
     /// Nodes.
     pub fn nodes(&self) -> u32 {
         self.nodes
@@ -208,7 +221,10 @@ impl Topology {
     fn tree(&self, to: Node) -> &Tree {
         match &self.trees[..] {
             [only] => only,
-            trees => &trees[to as usize % trees.len()],
+            trees => match self.tree_of.get(to as usize) {
+                Some(&tree) => &trees[usize::from(tree)],
+                None => &trees[to as usize % trees.len()],
+            },
         }
     }
 }
@@ -292,6 +308,12 @@ mod tests {
         t.add_tree(7).unwrap();
         assert_eq!(path(&t, 0, 2), [0, 5, 8, 11]);
         assert_eq!(path(&t, 0, 3), [0, 6, 12, 14]);
+        // Node 3 is reached from core 6, and node 2 is not.
+        let mut t = two_racks();
+        t.add_tree(6).unwrap();
+        t.add_tree(7).unwrap();
+        t.assign_trees(vec![0, 0, 1, 0]);
+        assert_eq!((path(&t, 0, 3), path(&t, 0, 2)), (vec![0, 6, 8, 11], vec![0, 5, 12, 14]));
     }
 
     #[test]
