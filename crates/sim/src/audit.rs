@@ -44,8 +44,7 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
         match packet.kind() {
             Kind::Pause | Kind::Metadata | Kind::Tunnelled => no_data += 1,
             Kind::Tcp | Kind::Udp | Kind::Light | Kind::Roce => flying_data += 1,
-            Kind::Credit | Kind::Bridge | Kind::Notification | Kind::Update => flying_data += 1,
-            Kind::Credit | Kind::Bridge | Kind::Notification | Kind::Xco => flying_data += 1,
+            Kind::Credit | Kind::Bridge | Kind::Notification | Kind::Update | Kind::Xco => flying_data += 1,
         }
     }
     let mut towards = vec![0u64; nodes];

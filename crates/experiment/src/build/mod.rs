@@ -240,9 +240,8 @@ impl<'a> Network<'a> {
         check_quanta(scenario)?;
         congestion::check_limiters(scenario, &plan)?;
         let slowdowns = Slowdowns::of(scenario, &plan)?;
-        let network = Network { scenario, plan, links, slowdowns, bumps, warnings };
         let xco = xco::XcoStages::of(scenario, &plan)?;
-        let network = Network { scenario, plan, links, slowdowns, xco, warnings };
+        let network = Network { scenario, plan, links, slowdowns, bumps, xco, warnings };
         congestion::check_buffers(&network)?;
         Ok(network)
     }

@@ -2,9 +2,8 @@
 
 use super::capture::Capture;
 use super::messages::{Messages, Seen};
-use crate::build::{Bumps, Ideal, Plan};
 use super::{XcoTotals, ZBridgeTotals};
-use crate::build::{self, Ideal, Plan};
+use crate::build::{self, Bumps, Ideal, Plan};
 use crate::workload::HostApps;
 use sluicenet_node::adapter::AdapterFrame;
 use sluicenet_node::device::PortId;
@@ -52,7 +51,6 @@ pub fn zbridge(engine: &Engine<HostApps>) -> Option<ZBridgeTotals> {
     counters.reduce(|a, b| a + b).map(ZBridgeTotals::from)
 }
 
-/// Drops of switches and bumps, and of servers.
 /// What XCo did until `now`, over all servers; `None` without it.
 pub fn xco(engine: &Engine<HostApps>, plan: &Plan, s: &Scenario, now: Instant) -> Option<XcoTotals> {
     let mut totals: Option<XcoTotals> = None;
@@ -67,13 +65,13 @@ pub fn xco(engine: &Engine<HostApps>, plan: &Plan, s: &Scenario, now: Instant) -
         let time = plan.rate(node, port).time_for(bytes + frames * overhead);
         100.0 * time.as_secs_f64() / now.since(Instant::ZERO).as_secs_f64()
     };
-    let ports = (0..engine.nodes() as NodeId).flat_map(|node| (0..plan.ports(node) as PortId).map(move |p| (node, p)));
+    let ports = (0..plan.nodes() as NodeId).flat_map(|node| (0..plan.ports(node) as PortId).map(move |p| (node, p)));
     let totals = totals.as_mut()?;
     totals.fullest_link_percent = ports.map(|(node, port)| part(node, port)).fold(0.0, f64::max);
     Some(*totals)
 }
 
-/// Drops of switches and of servers.
+/// Drops of switches and bumps, and of servers.
 pub fn drops(engine: &Engine<HostApps>) -> (Drops, Drops) {
     let (mut switches, mut servers) = (Drops::default(), Drops::default());
     for n in 0..engine.nodes() as NodeId {

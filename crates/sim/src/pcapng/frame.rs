@@ -10,8 +10,7 @@ use sluicenet_wire::checksum::PseudoHeader;
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
 use sluicenet_wire::roce::{self, Extension};
-use sluicenet_wire::{bump, pfc, qcn, tcp, tcplight, udp, vlan, vxlan, zbridge, zcredit};
-use sluicenet_wire::{pfc, qcn, tcp, tcplight, udp, vlan, vxlan, xco, zbridge, zcredit};
+use sluicenet_wire::{bump, pfc, qcn, tcp, tcplight, udp, vlan, vxlan, xco, zbridge, zcredit};
 use std::net::Ipv4Addr;
 
 /// Hop limit of a packet; no switch here decrements it.
