@@ -4,6 +4,8 @@ use super::failure::Failure;
 use super::switch::{CaptureArgs, Which, show};
 use super::table::{Table, count, short};
 use super::{Global, output};
+use sluicenet_proto::units::Rate;
+use sluicenet_vswitchd::bump::learn::{self, Source};
 use sluicenet_vswitchd::bump::status::BumpStatus;
 use sluicenet_vswitchd::bump::supervisor::supervise;
 use sluicenet_vswitchd::bump::{Config, Daemon};
@@ -26,6 +28,8 @@ enum What {
     Status(Which),
     /// Show only the virtual queues
     Queues(Which),
+    /// Ask a switch for the stations behind its ports, and write them as a map
+    Map(MapArgs),
     /// Capture the frames at a port, as pcapng
     Capture(CaptureArgs),
     /// Reload the map in the configuration file
@@ -44,6 +48,47 @@ struct Run {
     /// Do not start it again if it dies
     #[arg(long)]
     once: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("source").required(true))]
+struct MapArgs {
+    /// The switch's SNMP agent, as snmpbulkwalk takes it
+    #[arg(long, value_name = "ADDRESS", group = "source")]
+    snmp: Option<String>,
+    /// Its community; default that of snmp.conf
+    #[arg(long, value_name = "TEXT", requires = "snmp")]
+    community: Option<String>,
+    /// The switch by OpenFlow, as ovs-ofctl takes it: a bridge, or tcp:ADDRESS:PORT
+    #[arg(long, value_name = "SWITCH", group = "source")]
+    openflow: Option<String>,
+    /// The speed of ports whose speed the switch does not say, in Mb/s
+    #[arg(long, value_name = "MBPS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    rate: Option<u64>,
+    /// The file to write; default stdout
+    #[arg(short, long, value_name = "FILE")]
+    write: Option<PathBuf>,
+}
+
+impl MapArgs {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let source = match (self.snmp, self.openflow) {
+            (Some(agent), _) => Source::Snmp { agent, community: self.community },
+            (None, Some(switch)) => Source::OpenFlow(switch),
+            (None, None) => return Err(Failure::Input("say where: --snmp or --openflow".into())),
+        };
+        let learned = learn::ask(&source).map_err(Failure::input)?;
+        let text = learn::toml(&learned, self.rate.map(Rate::mbps)).map_err(Failure::Input)?;
+        match &self.write {
+            Some(path) => std::fs::write(path, text).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?,
+            None => output::print(&text),
+        }
+        if !global.quiet {
+            let stations: usize = learned.values().map(|port| port.macs.len()).sum();
+            output::note(&format!("{} ports, {stations} stations", learned.len()));
+        }
+        Ok(())
+    }
 }
 
 impl BumpVerb {
@@ -65,6 +110,7 @@ impl BumpVerb {
                 },
                 other => which.said(other, global),
             },
+            What::Map(map) => map.main(global),
             What::Capture(capture) => capture.main(global),
             What::Reload(which) => which.tell(&Request::Reload, global),
             What::Stop(which) => which.said(stop(&which.control()?).map_err(Failure::input)?, global),

@@ -31,12 +31,16 @@ pub enum Leftover {
     /// A folder with its contents.
     Folder(PathBuf),
     /// The program by which a bump that has ended lets frames pass at a device.
-    Wire {
-        /// The name or path of the device's namespace.
-        namespace: String,
-        /// The device.
-        device: String,
-    },
+    Wire(Box<Device>),
+}
+
+/// A device by its namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Device {
+    /// The name or path of the device's namespace.
+    pub namespace: String,
+    /// The device's name.
+    pub device: String,
 }
 
 impl fmt::Display for Leftover {
@@ -45,7 +49,7 @@ impl fmt::Display for Leftover {
             Leftover::Program { pid, .. } => write!(f, "process {pid}"),
             Leftover::Namespace(name) => write!(f, "namespace {name}"),
             Leftover::Folder(path) => write!(f, "{}", path.display()),
-            Leftover::Wire { device, .. } => write!(f, "the wire at {device}"),
+            Leftover::Wire(at) => write!(f, "the wire at {}", at.device),
         }
     }
 }
@@ -56,7 +60,7 @@ impl Leftover {
             Leftover::Program { pid, started } => format!("program {pid} {started}"),
             Leftover::Namespace(name) => format!("namespace {name}"),
             Leftover::Folder(path) => format!("folder {}", path.display()),
-            Leftover::Wire { namespace, device } => format!("wire {device} {namespace}"),
+            Leftover::Wire(at) => format!("wire {} {}", at.device, at.namespace),
         }
     }
 
@@ -71,7 +75,7 @@ impl Leftover {
             "folder" => Leftover::Folder(rest.into()),
             "wire" => {
                 let (device, namespace) = rest.split_once(' ')?;
-                Leftover::Wire { namespace: namespace.into(), device: device.into() }
+                Leftover::Wire(Box::new(Device { namespace: namespace.into(), device: device.into() }))
             }
             _ => return None,
         })

@@ -54,8 +54,9 @@ impl Cable {
         let file = self.folder.join("b.toml");
         let port = |name: &str| format!("[[port]]\nname = \"{name}\"\nkind = \"packet\"\nnetns = \"{netns}\"\n");
         let text = format!(
-            "[bump]\ncontrol = \"{}\"\nsleep_after = \"50 us\"\n{keys}\n{}{}[[link]]\na = \"west\"\nb = \"east\"\n{more}",
+            "[bump]\ncontrol = \"{}\"\n{}{keys}\n{}{}[[link]]\na = \"west\"\nb = \"east\"\n{more}",
             self.control().display(),
+            if keys.contains("others = \"9 Gb/s\"") { "" } else { "sleep_after = \"50 us\"\n" },
             port("west"),
             port("east")
         );
@@ -291,4 +292,107 @@ fn the_gap_at_a_death_and_at_the_return() {
         let (died, dead) = gap_of(&mut sender, &mut sink, || bump.kill(pid));
         println!("GAP turn {turn}: blocks, and its supervisor starts it again: {died} lost {dead:.2} ms");
     }
+}
+
+/// Prints how many small datagrams a second cross the cable as it is, and how long one takes.
+fn print_speed(what: &str, sender: &mut Sender, sink: &mut Sink) {
+    if !passes(sender, sink, 100, PATIENCE) {
+        println!("SPEED {what}: nothing passes");
+        return;
+    }
+    while matches!(sink.receive(32), Ok(n) if n > 0) {}
+    let mut times = Vec::new();
+    for _ in 0..3_000 {
+        let start = Instant::now();
+        if matches!(sender.send(1), Ok(1)) && matches!(sink.receive(1), Ok(1)) {
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times[((times.len() as f64 * share) as usize).min(times.len() - 1)];
+    let (sent, received, time) = (sender.sent(), sink.received(), Duration::from_secs(2));
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while started.elapsed() < time {
+                let _ = sender.send(32);
+            }
+        });
+        while started.elapsed() < time {
+            let _ = sink.receive(32);
+        }
+    });
+    while matches!(sink.receive(32), Ok(n) if n > 0) {}
+    let (sent, received) = (sender.sent() - sent, sink.received() - received);
+    println!(
+        "SPEED {what}: {:.0} frames/s sent, {:.0} received; one frame {:.1} us in the median, {:.1} us at 99 %",
+        sent as f64 / 2.0,
+        received as f64 / 2.0,
+        at(0.5),
+        at(0.99)
+    );
+}
+
+/// Prints the speed of a bump and of others in its place, between two veths. Nothing is asserted. Run it with `--ignored
+/// --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn speeds_of_a_bump_and_of_others() {
+    let Some(cable) = Cable::new("bumpspeed") else { return };
+    let (mut sender, mut sink) = cable.traffic();
+    let space = cable.spaces.0[1].clone();
+    for (what, keys) in [
+        ("a bump that polls", "others = \"9 Gb/s\"\nwhen_dead = \"wire\""),
+        ("a bump that sleeps", "others = \"10 Gb/s\"\nwhen_dead = \"wire\""),
+    ] {
+        let bump = cable.start(keys, "[[app]]\nkind = \"dctcp\"\n", &["--once"]);
+        print_speed(what, &mut sender, &mut sink);
+        drop(bump);
+    }
+    print_speed("the wire of a dead bump", &mut sender, &mut sink);
+    let inside = Namespace::open(&space).unwrap();
+    for device in ["west", "east"] {
+        let _ = sluicenet_dataplane::kernel::wire::Wire::remove(&inside, device);
+    }
+    for line in ["link add br0 type bridge", "link set br0 up", "link set west master br0", "link set east master br0"]
+    {
+        system(&format!("ip -n {space} {line}")).unwrap();
+    }
+    print_speed("a Linux bridge", &mut sender, &mut sink);
+    for (what, lines) in [
+        (
+            "a Linux bridge and htb",
+            &[
+                "qdisc add dev east root handle 1: htb default 1",
+                "class add dev east parent 1: classid 1:1 htb rate 10gbit",
+            ][..],
+        ),
+        ("a Linux bridge and tbf", &["qdisc add dev east root tbf rate 10gbit burst 1mb latency 10ms"][..]),
+    ] {
+        let set = lines.iter().try_for_each(|line| system(&format!("ip netns exec {space} tc {line}")));
+        match set {
+            Ok(()) => print_speed(what, &mut sender, &mut sink),
+            Err(e) => println!("SPEED {what}: {e}"),
+        }
+        let _ = system(&format!("ip netns exec {space} tc qdisc del dev east root"));
+    }
+    system(&format!("ip -n {space} link del br0")).unwrap();
+    let testpmd = "--no-huge -m 256 --no-pci -l 0-1 --vdev=net_af_packet0,iface=west --vdev=net_af_packet1,iface=east \
+                   --no-telemetry -- --auto-start --stats-period=100";
+    let mut args = vec!["netns", "exec", &space, "dpdk-testpmd"];
+    args.extend(testpmd.split_whitespace());
+    let started = std::process::Command::new("ip")
+        .args(&args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut testpmd = started.unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    match testpmd.try_wait().unwrap() {
+        None => print_speed("testpmd with af_packet", &mut sender, &mut sink),
+        Some(ended) => println!("SPEED testpmd: {ended} (is dpdk-testpmd installed?)"),
+    }
+    let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&testpmd), rustix::process::Signal::TERM);
+    let _ = testpmd.wait();
 }

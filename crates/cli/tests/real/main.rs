@@ -1,6 +1,7 @@
 //! The command in the real world: switches, testbeds and guests as processes, most of them as root.
 
 mod bump;
+mod bump_map;
 mod clean;
 #[path = "../command/command.rs"]
 mod command;

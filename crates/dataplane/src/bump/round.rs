@@ -79,7 +79,8 @@ pub(super) fn report_forwarded(updates: &mut Option<Updates>, now: Instant, fram
 
 impl<A: App<Frame>, T: Queues<A::State>> Bump<A, T> {
     pub(super) fn one_round(&mut self) -> usize {
-        let mut now = self.now();
+        // The time of a frame's arrival is that of its round.
+        let now = self.now();
         for end in 0..self.ends.len() {
             let Some(port) = &mut self.ends[end].port else { continue };
             let outcome = match port {
@@ -92,10 +93,6 @@ impl<A: App<Frame>, T: Queues<A::State>> Bump<A, T> {
         }
         let mut moved = 0;
         for end in 0..self.ends.len() {
-            if end > 0 {
-                // The time of a frame's arrival is that of its burst.
-                now = self.now();
-            }
             match self.take_from(now, end) {
                 Ok(frames) => moved += frames,
                 Err(Broken(end)) => self.broken(end),

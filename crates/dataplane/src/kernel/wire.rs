@@ -24,12 +24,17 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Lays a wire between two devices of a namespace, anew if there is one, and takes their frames. From now on they reach only
-    /// packet sockets; frames that came before may be in these sockets although the old wire has carried them.
+    /// Lays a wire between two devices of a namespace, anew if there is one, and takes their frames: from now on they reach only
+    /// packet sockets. `ready` is called for each end just before its frames are taken: the frames that its socket has by then
+    /// went over the old wire.
     ///
     /// # Errors
     /// A device does not exist, or the kernel has no such programs (Linux 6.6).
-    pub fn lay(namespace: &Namespace, devices: [&str; 2]) -> Result<Wire, KernelError> {
+    pub fn lay(
+        namespace: &Namespace,
+        devices: [&str; 2],
+        mut ready: impl FnMut(usize) + Send,
+    ) -> Result<Wire, KernelError> {
         let what = || format!("a wire between {} and {} (Linux 6.6, CONFIG_NET_XGRESS)", devices[0], devices[1]);
         for device in devices {
             leftovers::add(entry(namespace, device)).tried(what)?;
@@ -37,14 +42,20 @@ impl Wire {
         let kept = namespace.enter(|| -> Result<[OwnedFd; 2], KernelError> {
             let mut links = Links::open()?;
             let [a, b] = [links.get(devices[0])?.index, links.get(devices[1])?.index];
-            let lay = |device, to| -> io::Result<OwnedFd> {
-                let old = sys::attached(device, REDIRECTS)?;
-                let kept = sys::keep_all(device, KEEPS)?;
-                sys::redirect_all(device, to, REDIRECTS)?;
-                old.iter().try_for_each(|program| sys::detach(device, program.as_fd()))?;
-                Ok(kept)
-            };
-            Ok([lay(a, b).tried(what)?, lay(b, a).tried(what)?])
+            // The slow part first, while an old wire still carries frames: each change waits until no processor uses the old
+            // programs.
+            for (device, to) in [(a, b), (b, a)] {
+                let lay = || -> io::Result<()> {
+                    let old = sys::attached(device, REDIRECTS)?;
+                    sys::redirect_all(device, to, REDIRECTS)?;
+                    old.iter().try_for_each(|program| sys::detach(device, program.as_fd()))
+                };
+                lay().tried(what)?;
+            }
+            ready(0);
+            let first = sys::keep_all(a, KEEPS).tried(what)?;
+            ready(1);
+            Ok([first, sys::keep_all(b, KEEPS).tried(what)?])
         })??;
         Ok(Wire { _kept: kept })
     }
@@ -78,5 +89,6 @@ impl Wire {
 }
 
 fn entry(namespace: &Namespace, device: &str) -> Leftover {
-    Leftover::Wire { namespace: namespace.name().to_owned(), device: device.to_owned() }
+    let (namespace, device) = (namespace.name().to_owned(), device.to_owned());
+    Leftover::Wire(Box::new(leftovers::Device { namespace, device }))
 }

@@ -80,8 +80,8 @@ fn remove(thing: &Leftover) -> io::Result<bool> {
             Err(e) if e.why().kind() == ErrorKind::NotFound => Ok(false),
             Err(e) => Err(e.into()),
         },
-        Leftover::Wire { namespace, device } => match Namespace::open(namespace) {
-            Ok(namespace) => Ok(Wire::remove(&namespace, device)?),
+        Leftover::Wire(at) => match Namespace::open(&at.namespace) {
+            Ok(namespace) => Ok(Wire::remove(&namespace, &at.device)?),
             // Its devices are gone with it.
             Err(e) if e.why().kind() == ErrorKind::NotFound => Ok(false),
             Err(e) => Err(e.into()),

@@ -48,6 +48,7 @@ impl Red {
     }
 
     /// A packet arrived at a queue of `queue` bytes.
+    #[inline]
     pub fn on_arrival(&mut self, config: &RedConfig, now: Instant, queue: u32) -> Decision {
         if config.weight >= 1.0 {
             self.average = f64::from(queue);

@@ -5,6 +5,10 @@ use crate::rng::mix64;
 use crate::units::Rate;
 use alloc::vec::Vec;
 
+/// The least size of the table: searches in a small map nearly always end at the first slot, so that the processor can
+/// predict them.
+const SIZE_MIN: usize = 512;
+
 /// The number of a virtual queue in a bump's table.
 pub type QueueId = u16;
 
@@ -33,7 +37,7 @@ impl Map {
     /// A map of these destinations; where one is listed twice, the last entry counts. `others` is the queue of all other
     /// destinations: without one their packets pass the bump unseen.
     pub fn new(entries: &[(u64, QueueId)], others: Option<QueueId>) -> Map {
-        let size = (2 * entries.len()).next_power_of_two().max(2);
+        let size = (2 * entries.len()).next_power_of_two().max(SIZE_MIN);
         let mut map = Map { slots: alloc::vec![(0, None); size], others };
         for &(destination, queue) in entries {
             let at = map.find(destination);

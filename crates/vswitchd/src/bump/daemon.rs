@@ -28,6 +28,7 @@ use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::time::{Duration as Time, Instant as TimeInstant};
 use sluicenet_proto::units::Rate;
 use sluicenet_wire::lldp;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +39,9 @@ use tracing::{info, warn};
 
 /// How long an ending bump goes on delivering the frames that ports have taken.
 const DRAIN_AT_MOST: Time = Time::from_secs(2);
+
+/// Descriptors that are reserved for the programs of a link, and for those that are open while they are made.
+const RESERVED: usize = 8;
 
 /// The state that requests change.
 #[derive(Debug)]
@@ -77,6 +81,9 @@ fn place(pipelines: usize, link: usize, part: usize) -> usize {
 fn open(config: &Config) -> io::Result<(Vec<Ready>, rustix::thread::CapabilitySet, Vec<Wire>)> {
     let mut keep = Rights::NONE.run;
     let (mut ready, mut wires) = (Vec::new(), Vec::new());
+    // The kernel closes the descriptors of a dead process by number, and each packet socket takes it milliseconds. The programs
+    // that keep frames from the wire get the lowest numbers.
+    let reserved: Vec<File> = (0..RESERVED * config.links.len()).map_while(|_| File::open("/dev/null").ok()).collect();
     let flat: Vec<PortConfig> = config.links.iter().flatten().cloned().collect();
     for port in &flat {
         let missing = privileges::missing(port.kind.name(), port.kind.rights().open, privileges::own());
@@ -105,25 +112,28 @@ fn open(config: &Config) -> io::Result<(Vec<Ready>, rustix::thread::CapabilitySe
             }
         }
     }
-    for [a, b] in &config.links {
+    drop(reserved);
+    for (link, [a, b]) in config.links.iter().enumerate() {
         let (PortKind::Packet { device: a, netns }, PortKind::Packet { device: b, .. }) = (&a.kind, &b.kind) else {
             continue;
         };
         let namespace = namespace(netns)?;
         match config.when_dead {
-            WhenDead::Wire => wires.push(Wire::lay(&namespace, [a, b])?),
+            WhenDead::Wire => {
+                let mut discard_at = |end: usize| {
+                    let parts = ready.iter_mut().filter(|(at, e, _)| at / config.pipelines == link && *e == end);
+                    for (.., opened) in parts {
+                        if let Opened::Port(port) = opened {
+                            discard(&mut **port);
+                        }
+                    }
+                };
+                wires.push(Wire::lay(&namespace, [a, b], &mut discard_at)?);
+            }
             WhenDead::Block => {
                 for device in [a, b] {
                     Wire::remove(&namespace, device)?;
                 }
-            }
-        }
-    }
-    if !wires.is_empty() {
-        // The old wire has carried these.
-        for (.., opened) in &mut ready {
-            if let Opened::Port(port) = opened {
-                discard(&mut **port);
             }
         }
     }

@@ -3,6 +3,7 @@
 //! | module | knows |
 //! |---|---|
 //! | `config` | the file and the meaning of its keys |
+//! | `learn` | how a switch is asked for the map |
 //! | `map` | destinations, and the downstream ports that they lead to |
 //! | `daemon` | start, reload and stop; the loops and their threads |
 //! | `supervisor` | the process that starts a dead bump again |
@@ -10,6 +11,7 @@
 
 mod config;
 mod daemon;
+pub mod learn;
 pub(crate) mod map;
 pub mod status;
 pub mod supervisor;
