@@ -154,7 +154,7 @@ impl Run {
 pub(super) fn text(bump: &BumpStatus) -> String {
     let links: Vec<String> = bump.links.iter().map(|[a, b]| format!("{a} - {b}")).collect();
     let mut text = format!(
-        "\nlinks {}; {} loops, {}; when it is dead, links {}\n",
+        "\nlinks {}; loops {}, {}; when it is dead, links {}\n",
         links.join(", "),
         bump.loops,
         if bump.sleeps { "which sleep when idle" } else { "which never sleep" },
