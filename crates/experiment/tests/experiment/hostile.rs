@@ -20,6 +20,7 @@ const CONTROL: &str = include_str!("../../../scenario/tests/data/control.toml");
 const FLOW_LEVEL: &str = include_str!("../../../scenario/tests/data/flow_level.toml");
 const HOTSPOT: &str = include_str!("../../../scenario/tests/data/hotspot.toml");
 const TENANTS: &str = include_str!("../../../scenario/tests/data/tenants.toml");
+const XCO: &str = include_str!("../../../scenario/tests/data/xco.toml");
 const ZFABRIC: &str = include_str!("../../../scenario/tests/data/zfabric.toml");
 
 /// Time for a value with its key: none takes so long, by orders of magnitude.
@@ -129,6 +130,7 @@ pub(super) fn bases() -> Vec<(String, Vec<String>)> {
             "kind = \"single-switch\"\nhosts = 4\n[[bump]]\nlinks = [\"host 0\"]\n[[bump.app]]\nkind = \"program\"\n\
              file = \"small_flows.txt\"\narguments = \"1 2\"\n",
         ),
+        (XCO.into(), Vec::new()),
         (HOTSPOT.into(), Vec::new()),
         (ZFABRIC.into(), Vec::new()),
         (TENANTS.into(), Vec::new()),
