@@ -235,7 +235,8 @@ fn gap_of(sender: &mut Sender, sink: &mut Sink, event: impl FnOnce() + Send) -> 
     let longest = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                let _ = sender.send(4);
+                // A burst of frames that waited meanwhile must fit into the sink's socket, some 250 of them.
+                let _ = sender.send(1);
                 std::thread::sleep(Duration::from_micros(100));
             }
         });
@@ -378,7 +379,7 @@ fn speeds_of_a_bump_and_of_others() {
     }
     system(&format!("ip -n {space} link del br0")).unwrap();
     let testpmd = "--no-huge -m 256 --no-pci -l 0-1 --vdev=net_af_packet0,iface=west --vdev=net_af_packet1,iface=east \
-                   --no-telemetry -- --auto-start --stats-period=100";
+                   --no-telemetry -- --auto-start --stats-period=100 --total-num-mbufs=8192";
     let mut args = vec!["netns", "exec", &space, "dpdk-testpmd"];
     args.extend(testpmd.split_whitespace());
     let started = std::process::Command::new("ip")

@@ -53,9 +53,9 @@ impl Wire {
                 lay().tried(what)?;
             }
             ready(0);
-            let first = sys::keep_all(a, KEEPS).tried(what)?;
+            let first = sys::keep_all(a, KEEPS).map(closed_first).tried(what)?;
             ready(1);
-            Ok([first, sys::keep_all(b, KEEPS).tried(what)?])
+            Ok([first, sys::keep_all(b, KEEPS).map(closed_first).tried(what)?])
         })??;
         Ok(Wire { _kept: kept })
     }
@@ -86,6 +86,13 @@ impl Wire {
         leftovers::forget(&entry(namespace, device));
         Ok(removed)
     }
+}
+
+/// The same descriptor with a high number: the kernel closes the descriptors of a dead process from the highest to the lowest,
+/// and each packet socket takes it milliseconds.
+fn closed_first(fd: OwnedFd) -> OwnedFd {
+    // Below the usual limit of 1,024. With a lower one the number stays.
+    rustix::io::fcntl_dupfd_cloexec(&fd, 1_000).unwrap_or(fd)
 }
 
 fn entry(namespace: &Namespace, device: &str) -> Leftover {

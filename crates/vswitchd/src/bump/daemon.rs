@@ -28,7 +28,6 @@ use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::time::{Duration as Time, Instant as TimeInstant};
 use sluicenet_proto::units::Rate;
 use sluicenet_wire::lldp;
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,9 +38,6 @@ use tracing::{info, warn};
 
 /// How long an ending bump goes on delivering the frames that ports have taken.
 const DRAIN_AT_MOST: Time = Time::from_secs(2);
-
-/// Descriptors that are reserved for the programs of a link, and for those that are open while they are made.
-const RESERVED: usize = 8;
 
 /// The state that requests change.
 #[derive(Debug)]
@@ -81,9 +77,6 @@ fn place(pipelines: usize, link: usize, part: usize) -> usize {
 fn open(config: &Config) -> io::Result<(Vec<Ready>, rustix::thread::CapabilitySet, Vec<Wire>)> {
     let mut keep = Rights::NONE.run;
     let (mut ready, mut wires) = (Vec::new(), Vec::new());
-    // The kernel closes the descriptors of a dead process by number, and each packet socket takes it milliseconds. The programs
-    // that keep frames from the wire get the lowest numbers.
-    let reserved: Vec<File> = (0..RESERVED * config.links.len()).map_while(|_| File::open("/dev/null").ok()).collect();
     let flat: Vec<PortConfig> = config.links.iter().flatten().cloned().collect();
     for port in &flat {
         let missing = privileges::missing(port.kind.name(), port.kind.rights().open, privileges::own());
@@ -112,7 +105,6 @@ fn open(config: &Config) -> io::Result<(Vec<Ready>, rustix::thread::CapabilitySe
             }
         }
     }
-    drop(reserved);
     for (link, [a, b]) in config.links.iter().enumerate() {
         let (PortKind::Packet { device: a, netns }, PortKind::Packet { device: b, .. }) = (&a.kind, &b.kind) else {
             continue;
