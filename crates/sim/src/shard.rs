@@ -10,6 +10,7 @@ use crate::event_heap::{EventHeap, HeapEvent};
 use crate::step::{Captured, OwnEvents, Parcel, Step, StepContext, Timing, Window, arrival, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
 use crate::world::Node;
+use sluicenet_node::bump::Bump;
 use sluicenet_node::device::{Device, PortId, PortSet, PrefetchStep};
 use sluicenet_node::packet::Packet;
 use sluicenet_node::pool::{Handle, Pool};
@@ -447,9 +448,16 @@ impl<A: App> Boxes<'_, A> {
                     self.pauses.extend(host.take_pauses().into_iter().map(|p| (step.name, p)));
                 }
             }
-            Node::Bump(bump) => step.run(&mut **bump, events, |_, _, _, _, _| {}),
+            Node::Bump(bump) => run_bump(bump, &mut step, events),
         }
     }
+}
+
+/// A bump's turn in a window. Out of line: few networks have bumps, and the loops of the other boxes are compiled better alone.
+#[cold]
+#[inline(never)]
+fn run_bump(bump: &mut Bump, step: &mut Step<'_, '_>, events: &mut [Key]) {
+    step.run(bump, events, |_, _, _, _, _| {});
 }
 
 /// Number of boxes of a shard from which on memory is prefetched; measured, not critical.
