@@ -1,7 +1,7 @@
 //! Conservation: every sent frame was delivered, was dropped for a named reason, or is still in the world.
 
 use crate::engine::Engine;
-use crate::world::Node;
+use crate::world::NodeRef;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::Kind;
 use sluicenet_node::server::App;
@@ -58,8 +58,8 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
     for n in 0..nodes as NodeId {
         let on_wires: u64 = (0..engine.ports(n) as u16).map(|p| engine.sent(n, p).0).sum();
         let arrived = towards[n as usize] - flying[n as usize];
-        let (balances, received, sent, sums) = match engine.node(n) {
-            Node::Switch(s) => {
+        let (balances, received, sent, sums) = match engine.node(n).kind() {
+            NodeRef::Switch(s) => {
                 let dropped: u64 = s.drops().values().map(|d| d.0).sum();
                 totals.sent += s.emitted();
                 totals.dropped += dropped;
@@ -75,7 +75,7 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
                 let balances = s.frames_in() + s.emitted() == s.frames_out() + dropped + s.queued();
                 (balances, s.frames_in() + s.control_in(), s.frames_out() + s.control_out(), sums)
             }
-            Node::Server(s) => {
+            NodeRef::Server(s) => {
                 let (l, stages) = (s.ledger(), s.report());
                 totals.sent += l.from_guests + l.from_hypervisor;
                 totals.delivered += l.to_guests + l.to_hypervisor;
@@ -100,7 +100,7 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
                     ),
                 )
             }
-            Node::Bump(bump) => {
+            NodeRef::Bump(bump) => {
                 let (l, dropped) = (bump.ledger(), bump.drops().total_frames());
                 totals.sent += l.emitted;
                 totals.delivered += l.consumed;

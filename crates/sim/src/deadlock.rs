@@ -1,7 +1,6 @@
 //! Detection of a cycle of pauses that no drain can resolve: it ends the run.
 
 use crate::engine::Engine;
-use crate::world::Node;
 use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::server::App;
@@ -18,12 +17,12 @@ pub type PausedOutput = (NodeId, PortId, Priority);
 pub fn find<A: App>(engine: &Engine<A>) -> Option<Vec<PausedOutput>> {
     let mut waits: BTreeMap<PausedOutput, Vec<PausedOutput>> = BTreeMap::new();
     for n in 0..engine.nodes() as NodeId {
-        let Node::Switch(s) = engine.node(n) else { continue };
+        let Some(s) = engine.node(n).as_switch() else { continue };
         for port in 0..s.ports() as PortId {
             let Some(gate) = s.gate(port) else { break };
             for priority in gate.paused().iter().filter(|&p| s.queue_bytes(port, p) > 0) {
                 let (peer, at) = engine.peer_beyond_bumps(n, port);
-                let Node::Switch(peer_switch) = engine.node(peer) else { continue };
+                let Some(peer_switch) = engine.node(peer).as_switch() else { continue };
                 if !peer_switch.signal(at).is_some_and(|x| x.stopped().contains(priority)) {
                     continue;
                 }

@@ -4,7 +4,7 @@ use crate::event::{MAX_FRAMES, MAX_WINDOW};
 use crate::shard::{MAX_LANES, Shard};
 use crate::step::{Captured, Parcel, Timing};
 use crate::wire::WireSpec;
-use crate::world::{Node, World, WorldError};
+use crate::world::{Node, NodeRef, World, WorldError};
 use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::server::App;
@@ -366,11 +366,11 @@ impl Sampler<'_> {
                 if owner != shard.me {
                     continue;
                 }
-                let bytes = match &shard.nodes[n as usize] {
-                    Node::Switch(s) => (0..8).map(|p| s.queue_bytes(port, p) as u64).sum(),
-                    Node::Server(s) => s.host().adapter().used(port) as u64,
+                let bytes = match shard.nodes[n as usize].kind() {
+                    NodeRef::Switch(s) => (0..8).map(|p| s.queue_bytes(port, p) as u64).sum(),
+                    NodeRef::Server(s) => s.host().adapter().used(port) as u64,
                     // Its ports have no queues: the number is that of a virtual queue.
-                    Node::Bump(bump) => bump.estimate_qlen(Instant(self.next), port),
+                    NodeRef::Bump(bump) => bump.estimate_qlen(Instant(self.next), port),
                 };
                 into.push(QueueSample { at: Instant(self.next), node, port, bytes });
             }
@@ -521,10 +521,10 @@ impl Drop for FailGuard<'_> {
 fn check<A: App>(world: &World<A>) -> Result<Vec<usize>, WorldError> {
     let mut ports = vec![0usize; world.nodes.len()];
     for (n, node) in world.nodes.iter().enumerate() {
-        ports[n] = match node {
-            Node::Switch(s) => s.ports(),
-            Node::Server(s) => s.host().adapter().ports(),
-            Node::Bump(bump) => bump.ports(),
+        ports[n] = match node.kind() {
+            NodeRef::Switch(s) => s.ports(),
+            NodeRef::Server(s) => s.host().adapter().ports(),
+            NodeRef::Bump(bump) => bump.ports(),
         };
         if ports[n] >= crate::event::MAX_PORTS as usize {
             return Err(WorldError::TooManyPorts { node: n as u32 });

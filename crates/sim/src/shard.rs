@@ -9,7 +9,7 @@ use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT};
 use crate::event_heap::{EventHeap, HeapEvent};
 use crate::step::{Captured, OwnEvents, Parcel, Step, StepContext, Timing, Window, arrival, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
-use crate::world::Node;
+use crate::world::{NetworkBox, Node, NodeRef};
 use sluicenet_node::bump::Bump;
 use sluicenet_node::device::{Device, PortId, PortSet, PrefetchStep};
 use sluicenet_node::packet::Packet;
@@ -125,7 +125,7 @@ impl<A: App> Shard<A> {
 
     /// The link of a switch's port fails, or recovers; the next windows begin at `now`.
     pub fn set_link(&mut self, now: Instant, n: usize, port: PortId, up: bool) {
-        let Node::Switch(switch) = &mut self.nodes[n] else { return };
+        let Some(switch) = self.nodes[n].as_switch_mut() else { return };
         switch.set_link(now, port, up, &mut self.pool, &mut self.woke);
         while let Some(port) = self.woke.pop() {
             let wire = &mut self.wires[self.base[n] as usize + port as usize];
@@ -134,7 +134,7 @@ impl<A: App> Shard<A> {
                 self.heap.push(wire.free_at.max(now.as_ps()), n as u32, HeapEvent::WireFree(port));
             }
         }
-        let deadline = Device::<Packet>::poll_timeout(&**switch).as_ps();
+        let deadline = Device::<Packet>::poll_timeout(&*switch).as_ps();
         if deadline < self.timer_at[n] {
             self.timer_at[n] = deadline.max(now.as_ps());
             self.heap.push(self.timer_at[n], n as u32, HeapEvent::Timer);
@@ -148,7 +148,7 @@ impl<A: App> Shard<A> {
 
     /// Drops the frames in flight to a switch's port.
     pub fn cut(&mut self, n: usize, port: PortId) {
-        let Node::Switch(switch) = &mut self.nodes[n] else { return };
+        let Some(switch) = self.nodes[n].as_switch_mut() else { return };
         let pool = &mut self.pool;
         for lane in &mut self.lanes {
             lane.retain(|e| {
@@ -165,10 +165,10 @@ impl<A: App> Shard<A> {
     /// Schedules the first deadlines of all boxes.
     pub fn start(&mut self) {
         for n in 0..self.nodes.len() {
-            let deadline = match &self.nodes[n] {
-                Node::Switch(s) => Device::<Packet>::poll_timeout(&**s),
-                Node::Server(s) => with_server!(s, s => s.poll_timeout()),
-                Node::Bump(bump) => bump.poll_timeout(),
+            let deadline = match self.nodes[n].kind() {
+                NodeRef::Switch(s) => Device::<Packet>::poll_timeout(s),
+                NodeRef::Server(s) => with_server!(s, s => s.poll_timeout()),
+                NodeRef::Bump(bump) => bump.poll_timeout(),
             };
             if deadline != Instant::MAX {
                 self.timer_at[n] = deadline.as_ps();
@@ -352,10 +352,9 @@ impl<A: App> Boxes<'_, A> {
     #[inline(always)]
     fn fetch_box(&self, n: usize) {
         let first: *const u8 = match &self.nodes[n] {
-            Node::Switch(s) => core::ptr::from_ref(&**s).cast(),
+            Node::Network(network) => core::ptr::from_ref(&**network).cast(),
             // Every server begins with its host.
             Node::Server(s) => core::ptr::from_ref(s.host()).cast(),
-            Node::Bump(bump) => core::ptr::from_ref(&**bump).cast(),
         };
         (0..BOX_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
     }
@@ -377,9 +376,11 @@ impl<A: App> Boxes<'_, A> {
         }
         let wires = self.span(n);
         match &self.nodes[n] {
-            Node::Switch(s) => {
+            Node::Network(network) => {
                 self.wires[wires].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
-                s.fetch(PrefetchStep::Lists, core::iter::empty(), pool, fetch);
+                if let NetworkBox::Switch(s) = &**network {
+                    s.fetch(PrefetchStep::Lists, core::iter::empty(), pool, fetch);
+                }
                 Coming { n: n as u32, plan: Plan::EMPTY, free }
             }
             Node::Server(s) => {
@@ -388,7 +389,6 @@ impl<A: App> Boxes<'_, A> {
                 s.host().fetch(PrefetchStep::Lists, &mut plan, pool, fetch);
                 Coming { n: n as u32, plan, free }
             }
-            Node::Bump(_) => Coming { n: n as u32, plan: Plan::EMPTY, free },
         }
     }
 
@@ -399,12 +399,14 @@ impl<A: App> Boxes<'_, A> {
             return;
         }
         let frame = match &self.nodes[coming.n as usize] {
-            Node::Switch(s) => Device::<Packet>::upcoming(&**s, coming.free),
+            Node::Network(network) => match &**network {
+                NetworkBox::Switch(s) => Device::<Packet>::upcoming(s, coming.free),
+                NetworkBox::Bump(bump) => bump.upcoming(coming.free),
+            },
             Node::Server(s) => {
                 s.host().fetch(step, &mut coming.plan, pool, fetch);
                 if sends { s.host().adapter().upcoming(coming.free) } else { None }
             }
-            Node::Bump(bump) => bump.upcoming(coming.free),
         };
         if let Some(frame) = frame {
             fetch(pool.address(frame));
@@ -429,12 +431,15 @@ impl<A: App> Boxes<'_, A> {
         };
         // One loop for each kind of box, so that the loop never checks the kind.
         match &mut self.nodes[n] {
-            Node::Switch(s) => {
-                s.run(Turn { step: &mut step, events });
-                if s.has_pauses() {
-                    self.pauses.extend(s.take_pauses().into_iter().map(|p| (step.name, p)));
+            Node::Network(network) => match &mut **network {
+                NetworkBox::Switch(s) => {
+                    s.run(Turn { step: &mut step, events });
+                    if s.has_pauses() {
+                        self.pauses.extend(s.take_pauses().into_iter().map(|p| (step.name, p)));
+                    }
                 }
-            }
+                NetworkBox::Bump(bump) => run_bump(bump, &mut step, events),
+            },
             Node::Server(s) => {
                 with_server!(s, s => {
                     step.run(&mut **s, events, |s, now, packet, pool, woke| s.receive_metadata(now, packet, pool, woke));
@@ -448,7 +453,6 @@ impl<A: App> Boxes<'_, A> {
                     self.pauses.extend(host.take_pauses().into_iter().map(|p| (step.name, p)));
                 }
             }
-            Node::Bump(bump) => run_bump(bump, &mut step, events),
         }
     }
 }

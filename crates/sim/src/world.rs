@@ -11,34 +11,81 @@ use sluicenet_proto::time::Duration;
 /// A box.
 #[derive(Debug)]
 pub enum Node<A> {
-    /// A switch.
-    Switch(Box<Switch>),
+    /// A box without guests. The two kinds of it share a variant, so that servers pay nothing for the second one.
+    Network(Box<NetworkBox>),
     /// A server.
     Server(AnyServer<A>),
+}
+
+/// A box without guests.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
+pub enum NetworkBox {
+    /// A switch.
+    Switch(Switch),
     /// A bump in links.
-    Bump(Box<Bump>),
+    Bump(Bump),
+}
+
+/// A box by its kind.
+#[derive(Debug)]
+pub enum NodeRef<'a, A> {
+    /// A switch.
+    Switch(&'a Switch),
+    /// A server.
+    Server(&'a AnyServer<A>),
+    /// A bump.
+    Bump(&'a Bump),
 }
 
 impl<A> Node<A> {
+    /// A switch.
+    pub fn switch(switch: Switch) -> Node<A> {
+        Node::Network(Box::new(NetworkBox::Switch(switch)))
+    }
+    /// A bump.
+    pub fn bump(bump: Bump) -> Node<A> {
+        Node::Network(Box::new(NetworkBox::Bump(bump)))
+    }
+    /// The box by its kind.
+    pub fn kind(&self) -> NodeRef<'_, A> {
+        match self {
+            Node::Server(server) => NodeRef::Server(server),
+            Node::Network(network) => match &**network {
+                NetworkBox::Switch(switch) => NodeRef::Switch(switch),
+                NetworkBox::Bump(bump) => NodeRef::Bump(bump),
+            },
+        }
+    }
     /// The switch, if it is one.
     pub fn as_switch(&self) -> Option<&Switch> {
+        match self.kind() {
+            NodeRef::Switch(switch) => Some(switch),
+            _ => None,
+        }
+    }
+    /// The switch, if it is one.
+    pub fn as_switch_mut(&mut self) -> Option<&mut Switch> {
         match self {
-            Node::Switch(s) => Some(s),
-            Node::Server(_) | Node::Bump(_) => None,
+            Node::Network(network) => match &mut **network {
+                NetworkBox::Switch(switch) => Some(switch),
+                NetworkBox::Bump(_) => None,
+            },
+            Node::Server(_) => None,
         }
     }
     /// The server, if it is one.
     pub fn as_server(&self) -> Option<&AnyServer<A>> {
         match self {
-            Node::Server(s) => Some(s),
-            Node::Switch(_) | Node::Bump(_) => None,
+            Node::Server(server) => Some(server),
+            Node::Network(_) => None,
         }
     }
     /// The bump, if it is one.
     pub fn as_bump(&self) -> Option<&Bump> {
-        match self {
-            Node::Bump(bump) => Some(bump),
-            Node::Switch(_) | Node::Server(_) => None,
+        match self.kind() {
+            NodeRef::Bump(bump) => Some(bump),
+            _ => None,
         }
     }
 }

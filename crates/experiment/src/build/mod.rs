@@ -340,13 +340,13 @@ pub fn build(scenario: &Scenario) -> Result<Built> {
     for i in 0..plan.switches().len() {
         let config = network.switch_config(i);
         let switch = Switch::new(&config, network.route(i), &network.ports(i), scenario.record.pauses);
-        nodes.push(Node::Switch(Box::new(switch)));
+        nodes.push(Node::switch(switch));
     }
     let Network { mut links, slowdowns, bumps, mut warnings, .. } = network;
     let ideal = Ideal::new(scenario, plan.clone(), &links, &bumps);
     let mut part = plan.parts();
     for (bump, place) in bumps.build(scenario, &plan, &mut links)?.into_iter().zip(&bumps.plans) {
-        nodes.push(Node::Bump(Box::new(bump)));
+        nodes.push(Node::bump(bump));
         part.push(part[place.links[0][0].0 as usize]);
     }
     warnings.extend(workloads.warnings().iter().cloned());

@@ -22,7 +22,7 @@ use sluicenet_records::{
     TcpRow, Text,
 };
 use sluicenet_scenario::{Hosts, Record, Scenario};
-use sluicenet_sim::world::Node;
+use sluicenet_sim::world::{Node, NodeRef};
 use sluicenet_sim::{Engine, Epoch, QueueSample};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -75,14 +75,14 @@ pub fn xco(engine: &Engine<HostApps>, plan: &Plan, s: &Scenario, now: Instant) -
 pub fn drops(engine: &Engine<HostApps>) -> (Drops, Drops) {
     let (mut switches, mut servers) = (Drops::default(), Drops::default());
     for n in 0..engine.nodes() as NodeId {
-        match engine.node(n) {
-            Node::Switch(s) => {
+        match engine.node(n).kind() {
+            NodeRef::Switch(s) => {
                 for (&(_, _, reason), &(frames, bytes)) in s.drops() {
                     switches.count_many(reason, frames, bytes);
                 }
             }
-            Node::Server(s) => servers.add(s.host().drops()),
-            Node::Bump(bump) => switches.add(bump.drops()),
+            NodeRef::Server(s) => servers.add(s.host().drops()),
+            NodeRef::Bump(bump) => switches.add(bump.drops()),
         }
     }
     (switches, servers)
@@ -434,7 +434,7 @@ impl Collector {
 
     /// The rows of the markers of box `n`.
     fn marks(&self, engine: &Engine<HostApps>, n: NodeId) -> Vec<MarkRow> {
-        let Node::Switch(s) = engine.node(n) else { return Vec::new() };
+        let Some(s) = engine.node(n).as_switch() else { return Vec::new() };
         let classes = (0..s.ports() as PortId).flat_map(|port| (0..PRIORITIES as Priority).map(move |p| (port, p)));
         let row = |(port, priority)| {
             let MarkCounts { frames, bytes, notifications } = s.mark_counts(port, priority);
@@ -473,15 +473,15 @@ impl Collector {
         flying: &Flying,
     ) -> (Vec<PortRow>, Vec<DropRow>) {
         let name = &self.names[n as usize];
-        let of_node: Vec<(PortId, Priority, DropReason, u64, u64)> = match engine.node(n) {
-            Node::Switch(s) => s.drops().iter().map(|(&(p, q, r), &(f, b))| (p, q, r, f, b)).collect(),
+        let of_node: Vec<(PortId, Priority, DropReason, u64, u64)> = match engine.node(n).kind() {
+            NodeRef::Switch(s) => s.drops().iter().map(|(&(p, q, r), &(f, b))| (p, q, r, f, b)).collect(),
             // A server's drops happen inside it, on no priority's account.
-            Node::Server(s) => DropReason::ALL
+            NodeRef::Server(s) => DropReason::ALL
                 .iter()
                 .map(|&r| (0, 0, r, s.host().drops().frames(r), s.host().drops().bytes(r)))
                 .filter(|d| d.3 > 0)
                 .collect(),
-            Node::Bump(bump) => DropReason::ALL
+            NodeRef::Bump(bump) => DropReason::ALL
                 .iter()
                 .map(|&r| (0, 0, r, bump.drops().frames(r), bump.drops().bytes(r)))
                 .filter(|d| d.3 > 0)
@@ -496,13 +496,13 @@ impl Collector {
             let peer = engine.peer(n, port);
             let sent = engine.sent(peer.0, peer.1);
             let air = flying.get(&(n, port)).copied().unwrap_or_default();
-            let (gate, signal, max_queue) = match engine.node(n) {
-                Node::Switch(s) => (s.gate(port), s.signal(port), s.max_queue_bytes(port)),
-                Node::Server(s) => {
+            let (gate, signal, max_queue) = match engine.node(n).kind() {
+                NodeRef::Switch(s) => (s.gate(port), s.signal(port), s.max_queue_bytes(port)),
+                NodeRef::Server(s) => {
                     let a = s.host().adapter();
                     (Some(a.gate(port)), Some(a.signal(port)), a.max_used(port))
                 }
-                Node::Bump(_) => unreachable!("a bump has no rows of ports"),
+                NodeRef::Bump(_) => unreachable!("a bump has no rows of ports"),
             };
             let paused = |p: Priority| gate.map_or(0, |g| g.paused_time(now, p).as_ps());
             let rate = self.plan.rate(n, port);

@@ -17,7 +17,7 @@ use sluicenet_proto::routing::fat_tree::reporter::LargeFlows;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_scenario::{Routing, Scenario};
 use sluicenet_sim::Engine;
-use sluicenet_sim::world::{Node, World};
+use sluicenet_sim::world::{NetworkBox, Node, World};
 use std::collections::BTreeSet;
 
 /// Flows that are watched for each host, at most.
@@ -281,20 +281,20 @@ pub(super) fn steering(s: &Scenario, control: Option<&Control>) -> Vec<Steering>
 pub(super) fn install<A>(s: &Scenario, control: Option<&Control>, world: &mut World<A>) {
     let mut of_switches = steering(s, control).into_iter();
     let steer = |node| match node {
-        Node::Switch(switch) => match of_switches.next() {
-            Some(steering) => Node::Switch(Box::new(switch.steered(steering))),
-            None => Node::Switch(switch),
+        Node::Network(network) => match *network {
+            NetworkBox::Switch(switch) => match of_switches.next() {
+                Some(steering) => Node::switch(switch.steered(steering)),
+                None => Node::switch(switch),
+            },
+            NetworkBox::Bump(bump) => Node::bump(bump),
         },
-        other @ (Node::Server(_) | Node::Bump(_)) => other,
+        server @ Node::Server(_) => server,
     };
     world.nodes = std::mem::take(&mut world.nodes).into_iter().map(steer).collect();
 }
 
 fn of<A: App>(engine: &mut Engine<A>, switch: u32) -> Option<&mut Steering> {
-    match engine.node_mut(switch) {
-        Node::Switch(switch) => switch.steering_mut(),
-        Node::Server(_) | Node::Bump(_) => None,
-    }
+    engine.node_mut(switch).as_switch_mut()?.steering_mut()
 }
 
 /// Applies changes to the switches of a world, and reports them to the controller.

@@ -15,7 +15,7 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_records::{RecordError, RecordWriter, Status};
 use sluicenet_scenario::{Scenario, Warning};
 use sluicenet_sim::audit::{self, Totals};
-use sluicenet_sim::world::{Node, World};
+use sluicenet_sim::world::{NodeRef, World};
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
 use std::sync::atomic::AtomicBool;
 
@@ -260,22 +260,22 @@ fn name_circle(plan: &build::Plan, circle: &Circle) -> String {
 
 /// The input that lost most frames of a lossless class, with its headroom.
 fn overrun(s: &Scenario, plan: &build::Plan, engine: &Engine<HostApps>) -> Option<String> {
-    let at = |n: NodeId| match engine.node(n) {
-        Node::Switch(switch) => switch
+    let at = |n: NodeId| match engine.node(n).kind() {
+        NodeRef::Switch(switch) => switch
             .overruns()
             .map(|(port, class, frames)| (frames, format!(" port {port}, priority {class}"), port..port + 1))
             .max_by_key(|of| of.0),
-        Node::Server(server) => {
+        NodeRef::Server(server) => {
             let frames = server.host().drops().frames(DropReason::HeadroomExceeded);
             // One buffer holds the headroom of all links.
             (frames > 0).then(|| (frames, String::new(), 0..plan.ports(n) as PortId))
         }
-        Node::Bump(_) => None,
+        NodeRef::Bump(_) => None,
     };
     let worst = (0..engine.nodes() as NodeId).filter_map(|n| Some((n, at(n)?))).max_by_key(|(_, of)| of.0);
     let (n, (frames, port_name, ports)) = worst?;
     let (given, needed) = build::headroom_at(s, plan, n, ports);
-    let pool = s.buffer.headroom_pool.filter(|_| matches!(engine.node(n), Node::Switch(_)));
+    let pool = s.buffer.headroom_pool.filter(|_| engine.node(n).as_switch().is_some());
     let shared = pool.map_or(String::new(), |pool| {
         format!("; all inputs share {} B of headroom (buffer.headroom_pool)", pool.as_bytes())
     });
