@@ -161,11 +161,9 @@ fn a_killed_bump_is_a_wire_and_comes_back() {
     // Ended in order, it leaves the wire too.
     drop(bump);
     assert!(passes(&mut sender, &mut sink, 500, PATIENCE), "over the wire again");
-    let space = Namespace::open(&cable.spaces.0[1]).unwrap();
-    for device in ["west", "east"] {
-        assert!(sluicenet_dataplane::kernel::wire::Wire::remove(&space, device).unwrap());
-        assert!(!sluicenet_dataplane::kernel::wire::Wire::remove(&space, device).unwrap());
-    }
+    let _lock = crate::testbed_lock();
+    let (cleaned, _) = expect(0, &["clean"]);
+    assert!(cleaned.contains("the wire at west") && cleaned.contains("the wire at east"), "{cleaned}");
     assert!(!passes(&mut sender, &mut sink, 1, Duration::from_secs(1)), "the wire is gone");
 }
 
