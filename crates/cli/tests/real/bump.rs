@@ -4,8 +4,9 @@ use crate::command::{command, expect};
 use serde_json::Value;
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns::{self, Namespace};
+use sluicenet_dataplane::shm::Client;
 use sluicenet_testkit::netns::{Namespaces, missing, system};
-use sluicenet_vswitchd::control::{Answer, Request, ask};
+use sluicenet_vswitchd::control::{Answer, Attachment, Request, ask};
 use sluicenet_vswitchd::status::Status;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -394,4 +395,120 @@ fn speeds_of_a_bump_and_of_others() {
     }
     let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&testpmd), rustix::process::Signal::TERM);
     let _ = testpmd.wait();
+}
+
+/// Waits until `is`, up to a minute.
+fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn programs_attach_to_a_bump_and_its_metrics_and_captures_show_their_frames() {
+    let folder = std::env::temp_dir().join(format!("sluicenet-bumpshm-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let control = folder.join("b.sock");
+    let port = |name: &str| format!("[[port]]\nname = \"{name}\"\nkind = \"shm\"\nbuffers = 64\n");
+    let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let text = format!(
+        "[bump]\ncontrol = \"{}\"\nothers = \"1 kb/s\"\nmetrics = \"{metrics}\"\nsleep_after = \"50 us\"\n{}{}\
+         [[link]]\na = \"a\"\nb = \"b\"\n[[app]]\nkind = \"dctcp\"\nthreshold = \"1 KB\"\n",
+        control.display(),
+        port("a"),
+        port("b")
+    );
+    let file = folder.join("b.toml");
+    std::fs::write(&file, text).unwrap();
+    let child = command(&["bump", "run", "--once", file.to_str().unwrap()]).stdout(Stdio::piped()).spawn().unwrap();
+    let bump = Bump { child, control: control.clone() };
+    bump.wait_for(|_| true);
+    let attach = |name: &str| sluicenet_vswitchd::control::attach(&control, name).unwrap();
+    let (a, b) = (attach("a"), attach("b"));
+    let client = |of: &Attachment| Client::open(of.access.memory.try_clone().unwrap()).unwrap();
+    let (mut from, mut to) = (client(&a), client(&b));
+    let (_, error) = expect(2, &["bump", "queues", "--control", "/nonexistent"]);
+    assert!(error.contains("no switch runs there"), "{error}");
+    let capture = folder.join("a.pcapng");
+    let mut capturing = command(&["bump", "capture", "a", "-c", "3", "-w", capture.to_str().unwrap(), "--control"])
+        .arg(&control)
+        .spawn()
+        .unwrap();
+    let mut frame = vec![0; 600];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+    frame[14..24].copy_from_slice(&[0x45, 2, 2, 0x4A, 0, 0, 0, 0, 64, 17]);
+    let (mut came, mut marked) = (0, 0);
+    let mut into = [0; 2048];
+    wait_until("frames pass and the capture ends", || {
+        if from.send(&frame).unwrap() && from.publish() {
+            let _ = rustix::io::write(&a.access.kick, &1u64.to_ne_bytes());
+        }
+        while let Some(len) = to.receive(&mut into).unwrap() {
+            assert_eq!(len, 600);
+            came += 1;
+            marked += u32::from(into[15] & 3 == 3);
+        }
+        if to.publish() {
+            let _ = rustix::io::write(&b.access.kick, &1u64.to_ne_bytes());
+        }
+        capturing.try_wait().unwrap().is_some()
+    });
+    assert!(came >= 2 && marked > 0, "{came} {marked}");
+    assert!(std::fs::metadata(&capture).unwrap().len() > 1_800);
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", metrics)).unwrap();
+    std::io::Write::write_all(&mut stream, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut page = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut page).unwrap();
+    let wanted = "sluicenet_bump_queue_rate_bps{switch=\"b\",downstream=\"others at b\"} 1000";
+    assert!(page.contains(wanted) && page.contains("sluicenet_port_frames_total{switch=\"b\",port=\"a\""), "{page}");
+    drop(a);
+    bump.wait_for(|s| s.ports[0].number.is_none() && s.ports[1].number.is_some());
+    drop(bump);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_veth_with_backpressure_and_a_tap_are_the_ends_of_a_link() {
+    let lack = missing().or_else(|| netns::may_make_namespaces().err().map(|e| e.to_string()));
+    if let Some(why) = lack {
+        eprintln!("SKIPPED: {why}");
+        return;
+    }
+    let spaces = Namespaces::new("bumpkinds", 3);
+    let [a, own, b] = [&spaces.0[0], &spaces.0[1], &spaces.0[2]];
+    system(&format!("ip -n {own} link add west type veth peer name eth0 netns {a}")).unwrap();
+    system(&format!("ip -n {a} addr add 10.9.0.1/24 dev eth0")).unwrap();
+    system(&format!("ip -n {a} link set eth0 up")).unwrap();
+    system(&format!("ip -n {own} link set west up")).unwrap();
+    let folder = std::env::temp_dir().join(format!("sluicenet-bumpkinds-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let control = folder.join("b.sock");
+    let text = format!(
+        "[bump]\ncontrol = \"{}\"\nothers = \"10 Gb/s\"\nsleep_after = \"50 us\"\n\
+         [[port]]\nname = \"west\"\nkind = \"veth\"\nnetns = \"{own}\"\ntenant_netns = \"{a}\"\n\
+         [[port]]\nname = \"east\"\nkind = \"tap\"\nmac = \"02:00:00:00:09:02\"\ntenant_netns = \"{b}\"\n\
+         [[link]]\na = \"west\"\nb = \"east\"\n[[app]]\nkind = \"red\"\n",
+        control.display()
+    );
+    let file = folder.join("b.toml");
+    std::fs::write(&file, text).unwrap();
+    let child = command(&["bump", "run", "--once", file.to_str().unwrap()]).stdout(Stdio::piped()).spawn().unwrap();
+    let bump = Bump { child, control };
+    bump.wait_for(|_| true);
+    system(&format!("ip -n {b} addr add 10.9.0.2/24 dev east")).unwrap();
+    system(&format!("ip -n {b} link set east up")).unwrap();
+    let space = |name: &str| Namespace::open(name).unwrap();
+    let to: SocketAddr = "10.9.0.2:7000".parse().unwrap();
+    let mut sink = Sink::bind(&space(b), to, PAYLOAD, 1).unwrap();
+    let mut sender = Sender::new(&space(a), 0, to, PAYLOAD).unwrap();
+    assert!(passes(&mut sender, &mut sink, 500, PATIENCE), "from the veth to the TAP");
+    let back: SocketAddr = "10.9.0.1:7000".parse().unwrap();
+    let mut sink = Sink::bind(&space(a), back, PAYLOAD, 1).unwrap();
+    let mut sender = Sender::new(&space(b), 0, back, PAYLOAD).unwrap();
+    assert!(passes(&mut sender, &mut sink, 500, PATIENCE), "and back");
+    bump.wait_for(|s| s.ports.iter().all(|port| port.delivered >= 500));
+    drop(bump);
+    std::fs::remove_dir_all(&folder).unwrap();
 }
