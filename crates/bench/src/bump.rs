@@ -111,6 +111,10 @@ pub struct Figures {
     pub core_mpps: f64,
     /// The same in the best turn.
     pub core_mpps_best: f64,
+    /// Millions of frames in a second of processor time of one thread alone: without locks, and with locks that nobody else
+    /// takes; only with several threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alone_core_mpps: Option<[f64; 2]>,
     /// How many times as much all cores did as one alone, by processor time: what sharing costs, and not the scheduler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub core_scaling: Option<f64>,
@@ -329,9 +333,16 @@ pub fn run(settings: &Bump, interrupt: &AtomicBool) -> Result<Figures, PortsErro
     let threads = settings.links * settings.pipelines;
     let time = settings.time / (2 * TURNS as u32);
     let mut all = rigs(settings, settings.links, settings.pipelines)?;
-    let mut alone = if threads > 1 { rigs(settings, 1, 1)? } else { Vec::new() };
+    let (mut alone, mut locked) = (Vec::new(), Vec::new());
+    if threads > 1 {
+        alone = rigs(settings, 1, 1)?;
+        // The table of two loops, of which one runs.
+        locked = rigs(settings, 2, 1)?;
+        locked.truncate(1);
+    }
     let (mut mpps, mut one, mut scaling) = (Vec::new(), Vec::new(), Vec::new());
     let (mut core, mut core_scaling) = (Vec::new(), Vec::new());
+    let mut alone_core = [Vec::new(), Vec::new()];
     for n in 0..TURNS {
         if n > 0 && interrupt.load(Ordering::Relaxed) {
             break;
@@ -344,6 +355,9 @@ pub fn run(settings: &Bump, interrupt: &AtomicBool) -> Result<Figures, PortsErro
             one.push(single);
             scaling.push(fast / single);
             core_scaling.push(threads as f64 * of_core / of_single);
+            let (_, of_locked) = turn(&mut locked, time, interrupt)?;
+            alone_core[0].push(of_single);
+            alone_core[1].push(of_locked);
         }
     }
     let (mut lost, mut dropped) = (0, 0);
@@ -375,6 +389,7 @@ pub fn run(settings: &Bump, interrupt: &AtomicBool) -> Result<Figures, PortsErro
         scaling_best: (threads > 1).then(|| scaling.last().copied().unwrap_or(f64::NAN)),
         core_mpps: median(&mut core),
         core_mpps_best: core.last().copied().unwrap_or(f64::NAN),
+        alone_core_mpps: (threads > 1).then(|| alone_core.each_mut().map(|all| median(all))),
         core_scaling: (threads > 1).then(|| median(&mut core_scaling)),
         lost,
         dropped,
