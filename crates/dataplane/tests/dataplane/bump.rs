@@ -4,6 +4,8 @@ use sluicenet_dataplane::bump::{Applications, Loop, Neighbour, Settings, Updates
 use sluicenet_dataplane::port::{BrokenPort, Delivery, Descriptor, Offload, Segmentation};
 use sluicenet_dataplane::shm::Client;
 use sluicenet_dataplane::tap::{Direction, tap};
+use sluicenet_dataplane::vhost;
+use sluicenet_dataplane::vhost::driver::{Driver, DriverConfig};
 use sluicenet_proto::netbump::{BumpCongestionPoint, BumpReactionPoint, Dctcp, Filter, Map, Port, QueueId, Red, Stock};
 use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::rng::Rng;
@@ -506,4 +508,49 @@ fn what_a_neighbour_says_about_itself_is_kept_and_passes() {
     assert_eq!(rig.pass(1, &frame), [frame.clone()]);
     let report = rig.bump.report();
     assert_eq!((&report.ends[1].lldp.0, report.ends[0].lldp.0.len()), (&frame, 0));
+}
+
+#[test]
+fn guests_are_the_ends_of_a_link() {
+    let folder = std::env::temp_dir().join(format!("sluicenet-bump-guests-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let paths = ["a", "b"].map(|name| folder.join(name));
+    let ports = [Port { rate: slow(), buffer_bytes: None }; 9];
+    let application = vec![(Stock::Dctcp(Dctcp::default()), Filter::default())];
+    let mut bump = loops(application, &ports, vec![settings(1, vec![map(), map()])]).pop().unwrap();
+    for (end, path) in paths.iter().enumerate() {
+        bump.plug(end, Box::new(vhost::Port::open(vhost::Socket::Listen(path.clone())).unwrap())).unwrap();
+    }
+    let connecting = std::thread::spawn(move || {
+        let config = DriverConfig { queue_size: 32, ..DriverConfig::default() };
+        paths.map(|path| Driver::connect(&path, config).unwrap())
+    });
+    while !connecting.is_finished() {
+        bump.round();
+        std::thread::yield_now();
+    }
+    let mut guests = connecting.join().unwrap();
+    let (mut sent, mut came, mut marked) = (0u8, 0u8, 0);
+    let mut into = [0; 2048];
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while came < 200 {
+        assert!(std::time::Instant::now() < until, "{came} of {sent}");
+        if sent < 200 && guests[0].send(&datagram(1, 2, 1_000, Ecn::Ect0, sent)).unwrap() {
+            sent += 1;
+        }
+        guests[0].publish_silently();
+        bump.round();
+        while let Some(len) = guests[1].receive(&mut into).unwrap() {
+            assert_eq!((len, into[len - 1]), (1_000, came));
+            marked += u32::from(Ecn::from_bits(into[15]) == Ecn::Ce);
+            came += 1;
+        }
+        guests[1].publish_silently();
+    }
+    // 30 packets of 1,024 B on the wire are more than K.
+    assert_eq!(marked, 200 - 29);
+    let [all, out, ..] = bump.report().ledger();
+    assert_eq!((all, out), (200, 200));
+    drop(bump);
+    std::fs::remove_dir_all(&folder).unwrap();
 }
