@@ -512,3 +512,74 @@ fn a_veth_with_backpressure_and_a_tap_are_the_ends_of_a_link() {
     drop(bump);
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn a_bump_learns_from_another_what_it_does_not_see() {
+    let lack = missing().or_else(|| netns::may_make_namespaces().err().map(|e| e.to_string()));
+    if let Some(why) = lack {
+        eprintln!("SKIPPED: {why}");
+        return;
+    }
+    let spaces = Namespaces::new("bumptold", 3);
+    let [a, own, b] = [&spaces.0[0], &spaces.0[1], &spaces.0[2]];
+    let ip = |space: &str, line: &str| system(&format!("ip -n {space} {line}")).unwrap();
+    // a - [bump 1] - bridge - b, and [bump 2] at the bridge too.
+    ip(own, "link add br0 type bridge");
+    ip(own, &format!("link add west1 type veth peer name eth0 netns {a}"));
+    ip(own, &format!("link add host type veth peer name eth0 netns {b}"));
+    for pair in ["east1 type veth peer name e1", "east2 type veth peer name e2", "west2 type veth peer name w2"] {
+        ip(own, &format!("link add {pair}"));
+    }
+    for device in ["host", "e1", "e2"] {
+        ip(own, &format!("link set {device} master br0"));
+    }
+    for device in ["br0", "west1", "host", "east1", "e1", "east2", "e2", "west2", "w2"] {
+        ip(own, &format!("link set {device} up"));
+    }
+    for (space, address) in [(a, "10.9.0.1/24"), (b, "10.9.0.2/24")] {
+        ip(space, &format!("addr add {address} dev eth0"));
+        system(&format!("ip netns exec {space} ethtool -K eth0 tx off tso off gso off")).unwrap();
+    }
+    ip(b, "link set eth0 address 02:00:00:00:09:02");
+    ip(a, "link set eth0 up");
+    ip(b, "link set eth0 up");
+    let folder = std::env::temp_dir().join(format!("sluicenet-bumptold-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let key = folder.join("key");
+    std::fs::write(&key, "5".repeat(64)).unwrap();
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let start = |n: u32, other: u32, tell: bool| {
+        let control = folder.join(format!("b{n}.sock"));
+        let port = |name: &str| format!("[[port]]\nname = \"{name}{n}\"\nkind = \"packet\"\nnetns = \"{own}\"\n");
+        let text = format!(
+            "[bump]\ncontrol = \"{}\"\nmac = \"06:01:00:00:00:0{n}\"\nsleep_after = \"50 us\"\n{}{}\
+             [[link]]\na = \"west{n}\"\nb = \"east{n}\"\n\
+             [[map]]\nport = 5\nrate = \"1 Gb/s\"\nmacs = [\"02:00:00:00:09:02\"]\n\
+             [updates]\nbump = {n}\nkey = \"key\"\n\
+             [[neighbour]]\nbump = {other}\nmac = \"06:01:00:00:00:0{other}\"\nvia = \"east{n}\"\ntell = {tell}\n",
+            control.display(),
+            port("west"),
+            port("east")
+        );
+        let file = folder.join(format!("b{n}.toml"));
+        std::fs::write(&file, text).unwrap();
+        let child = command(&["bump", "run", "--once", file.to_str().unwrap()]).stdout(Stdio::piped()).spawn().unwrap();
+        let bump = Bump { child, control };
+        bump.wait_for(|_| true);
+        bump
+    };
+    let (second, first) = (start(2, 1, false), start(1, 2, true));
+    let space = |name: &str| Namespace::open(name).unwrap();
+    let to: SocketAddr = "10.9.0.2:7000".parse().unwrap();
+    let mut sink = Sink::bind(&space(b), to, PAYLOAD, 1).unwrap();
+    let mut sender = Sender::new(&space(a), 0, to, PAYLOAD).unwrap();
+    assert!(passes(&mut sender, &mut sink, 300, PATIENCE));
+    let told = second.wait_for(|s| s.bump.as_ref().is_some_and(|bump| bump.queues[0].reported >= 300));
+    let told = told.bump.unwrap();
+    let updates = told.updates.unwrap();
+    assert!(updates.neighbours[&1][0] > 0 && updates.forged + updates.damaged + updates.strangers == 0, "{updates:?}");
+    assert_eq!(told.queues[0].packets, 0, "it sees none of these packets itself");
+    assert!(first.wait_for(|_| true).bump.unwrap().updates.unwrap().sent > 0);
+    drop((first, second));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
