@@ -10,7 +10,6 @@ use crate::event_heap::{EventHeap, HeapEvent};
 use crate::step::{Captured, OwnEvents, Parcel, Step, StepContext, Timing, Window, arrival, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
 use crate::world::{NetworkBox, Node, NodeRef};
-use sluicenet_node::bump::Bump;
 use sluicenet_node::device::{Device, PortId, PortSet, PrefetchStep};
 use sluicenet_node::packet::Packet;
 use sluicenet_node::pool::{Handle, Pool};
@@ -401,7 +400,8 @@ impl<A: App> Boxes<'_, A> {
         let frame = match &self.nodes[coming.n as usize] {
             Node::Network(network) => match &**network {
                 NetworkBox::Switch(s) => Device::<Packet>::upcoming(s, coming.free),
-                NetworkBox::Bump(bump) => bump.upcoming(coming.free),
+                // A bump holds no queue whose next packet could be fetched early.
+                NetworkBox::Bump(_) => None,
             },
             Node::Server(s) => {
                 s.host().fetch(step, &mut coming.plan, pool, fetch);
@@ -438,7 +438,7 @@ impl<A: App> Boxes<'_, A> {
                         self.pauses.extend(s.take_pauses().into_iter().map(|p| (step.name, p)));
                     }
                 }
-                NetworkBox::Bump(bump) => run_bump(bump, &mut step, events),
+                NetworkBox::Bump(_) => self.step_bump(context, n, events),
             },
             Node::Server(s) => {
                 with_server!(s, s => {
@@ -455,13 +455,30 @@ impl<A: App> Boxes<'_, A> {
             }
         }
     }
-}
 
-/// A bump's turn in a window. Out of line: few networks have bumps, and the loops of the other boxes are compiled better alone.
-#[cold]
-#[inline(never)]
-fn run_bump(bump: &mut Bump, step: &mut Step<'_, '_>, events: &mut [Key]) {
-    step.run(bump, events, |_, _, _, _, _| {});
+    /// Processes all events of a bump. It makes a step of its own, out of line: if the address of the other boxes' step left
+    /// their loops, the compiler would keep that step in memory.
+    #[cold]
+    #[inline(never)]
+    fn step_bump(&mut self, context: &mut StepContext<'_>, n: usize, events: &mut [Key]) {
+        let wires = self.span(n);
+        let errors = if self.error_rate.is_empty() { &[] } else { &self.error_rate[wires.clone()] };
+        let mut step = Step {
+            name: self.names[n],
+            n: n as u32,
+            wires: &mut self.wires[wires],
+            errors,
+            timer_at: &mut self.timer_at[n],
+            woke: self.woke,
+            own_events: self.own_events,
+            context,
+        };
+        if let Node::Network(network) = &mut self.nodes[n]
+            && let NetworkBox::Bump(bump) = &mut **network
+        {
+            step.run(bump, events, |_, _, _, _, _| {});
+        }
+    }
 }
 
 /// Number of boxes of a shard from which on memory is prefetched; measured, not critical.
