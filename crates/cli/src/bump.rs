@@ -6,9 +6,10 @@ use super::table::{Table, count, short};
 use super::{Global, output};
 use sluicenet_proto::units::Rate;
 use sluicenet_vswitchd::bump::learn::{self, Source};
+use sluicenet_vswitchd::bump::program::serve;
 use sluicenet_vswitchd::bump::status::BumpStatus;
 use sluicenet_vswitchd::bump::supervisor::supervise;
-use sluicenet_vswitchd::bump::{Config, Daemon};
+use sluicenet_vswitchd::bump::{AppFile, Config, Daemon};
 use sluicenet_vswitchd::control::{Answer, Request, stop};
 use sluicenet_vswitchd::log;
 use std::path::PathBuf;
@@ -24,6 +25,9 @@ pub(super) struct BumpVerb {
 enum What {
     /// Run a bump in the foreground from its configuration file, and start it again if it dies
     Run(Run),
+    /// Serve a program in this process: for a bump, which shares memory with it
+    #[command(hide = true)]
+    Program(ProgramArgs),
     /// Show a running bump: its ports and its virtual queues
     Status(Which),
     /// Show only the virtual queues
@@ -48,6 +52,22 @@ struct Run {
     /// Do not start it again if it dies
     #[arg(long)]
     once: bool,
+    /// A program for its frames: a shared library with the interface of netbump.h
+    #[arg(long, value_name = "FILE.so")]
+    app: Option<PathBuf>,
+    /// The program's arguments, with spaces between them
+    #[arg(long, value_name = "TEXT", requires = "app", allow_hyphen_values = true)]
+    args: Option<String>,
+    /// Call the program in the bump's own process: faster, but a fault of the program ends the bump
+    #[arg(long)]
+    in_process: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct ProgramArgs {
+    seed: u64,
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -95,6 +115,10 @@ impl BumpVerb {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         match self.what {
             What::Run(run) => run.main(global),
+            What::Program(program) => {
+                let arguments: Vec<&str> = program.arguments.iter().map(String::as_str).collect();
+                serve(&arguments, program.seed).map_err(|e| Failure::Failed(format!("the program: {e}")))
+            }
             What::Status(which) => which.tell(&Request::Show, global),
             What::Queues(which) => match which.ask(&Request::Show)? {
                 Answer::Status(status) => match status.bump {
@@ -120,7 +144,13 @@ impl BumpVerb {
 
 impl Run {
     fn main(self, global: Global) -> Result<(), Failure> {
-        let config = Config::load(&self.file)?;
+        let in_process = self.in_process;
+        let app_file = (self.app.is_some() || in_process).then(|| AppFile {
+            file: self.app.clone(),
+            arguments: self.args.clone().unwrap_or_default(),
+            in_process,
+        });
+        let config = Config::load_with(&self.file, app_file.as_ref())?;
         if self.check {
             if !global.quiet {
                 output::note(&format!("{}: valid, {} links", self.file.display(), config.link_count()));
@@ -136,6 +166,15 @@ impl Run {
         let program = std::env::current_exe().map_err(|e| Failure::Failed(format!("this program: {e}")))?;
         let mut command = Command::new(program);
         command.args(["bump", "run", "--once"]).arg(&self.file);
+        if let Some(app) = &self.app {
+            command.arg("--app").arg(app);
+        }
+        if let Some(arguments) = &self.args {
+            command.arg(format!("--args={arguments}"));
+        }
+        if self.in_process {
+            command.arg("--in-process");
+        }
         if global.json {
             command.arg("--json");
         }
@@ -189,6 +228,15 @@ pub(super) fn text(bump: &BumpStatus) -> String {
                 count(*unknown)
             );
         }
+    }
+    if let Some(program) = &bump.program {
+        text += &format!("program {program}\n");
+    }
+    for lane in &bump.lanes {
+        let state = if lane.runs { "runs" } else { "does not run" };
+        let counters: Vec<String> =
+            lane.counters.iter().filter(|(_, n)| **n > 0).map(|(name, n)| format!("{name} {}", count(*n))).collect();
+        text += &format!("  for {}: {state}, {} frames in it; {}\n", lane.port, lane.inside, counters.join(", "));
     }
     text + &queues(bump)
 }

@@ -97,6 +97,23 @@ impl Region {
         // SAFETY: as for `word`.
         unsafe { AtomicU64::from_ptr(pointer.cast()) }
     }
+
+    /// Copies bytes at `at`; panics if they are not inside.
+    #[inline]
+    pub fn read_bytes(&self, at: usize, into: &mut [u8]) {
+        let from = self.checked_pointer(at, into.len()).cast_const();
+        // SAFETY: inside the mapping; `into` is ours alone. Bytes that change meanwhile are torn, which callers allow for: they
+        // use the copy.
+        unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Copies bytes to `at`; panics if they are not inside.
+    #[inline]
+    pub fn write_bytes(&self, at: usize, from: &[u8]) {
+        let into = self.checked_pointer(at, from.len());
+        // SAFETY: inside the mapping; `from` is plain memory of ours and not part of it.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) }
+    }
 }
 
 /// The shared words of a ring in a region: the producer's index; in the next cache line, whether the consumer sleeps, which the

@@ -197,7 +197,10 @@ impl Library {
             }
             Calls {
                 init: library.get::<Init>(b"netbump_init\0").ok().map(|call| *call),
-                classify: library.get::<Classify>(b"netbump_classify\0").ok().map(|call| *call),
+                classify: library.get::<Classify>(b"netbump_classify\0").ok().map(|call| *call).filter(|_| {
+                    // Programs in Rust define every call.
+                    library.get::<*const u32>(b"netbump_classifies\0").map_or(true, |of_its_own| **of_its_own != 0)
+                }),
                 vaqm: library.get::<Vaqm>(b"netbump_vaqm\0").ok().map(|call| *call),
                 estimate: library.get::<Estimate>(b"netbump_estimate_qlen\0").ok().map(|call| *call),
                 process: library.get::<Process>(b"netbump_process\0").ok().map(|call| *call),
@@ -221,6 +224,11 @@ impl Library {
     /// Whether `classify` or `forward` look into the frame.
     pub fn chooses(&self) -> bool {
         self.calls.classify.is_some() || self.calls.forward.is_some()
+    }
+
+    /// Whether `classify` looks into the frame.
+    pub fn classifies(&self) -> bool {
+        self.calls.classify.is_some()
     }
 
     /// Calls the program with a packet.

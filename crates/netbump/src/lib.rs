@@ -242,6 +242,10 @@ pub trait Program: Sized + Send + Sync + 'static {
     /// What the program knows about a virtual queue.
     type Queue: Default;
 
+    /// Whether `classify` is called. Otherwise packets have the virtual queues of the map, and each queue can have a process of
+    /// its own.
+    const CLASSIFIES: bool = false;
+
     /// The program with these arguments.
     ///
     /// # Errors
@@ -251,7 +255,7 @@ pub trait Program: Sized + Send + Sync + 'static {
     /// `init`: a virtual queue begins, with its drain rate in bit/s.
     fn init(&self, _queue: &mut VQueue, _own: &mut Self::Queue) {}
 
-    /// `classify`: the packet's virtual queue; a packet without one passes unseen.
+    /// `classify`: the packet's virtual queue; a packet without one passes unseen. Called only with [`Program::CLASSIFIES`].
     fn classify(&self, packet: &mut Packet) -> Option<u16> {
         packet.mapped()
     }
@@ -304,6 +308,10 @@ macro_rules! program {
 
             #[unsafe(no_mangle)]
             pub static netbump_version: u32 = VERSION;
+
+            // A library in Rust defines every call: this tells whether the program has a `classify` of its own.
+            #[unsafe(no_mangle)]
+            pub static netbump_classifies: u32 = <$program as Program>::CLASSIFIES as u32;
 
             #[unsafe(no_mangle)]
             unsafe extern "C" fn netbump_open(argc: i32, argv: *const *const c_char) -> i32 {

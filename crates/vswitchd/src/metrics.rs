@@ -389,6 +389,29 @@ pub static METRICS: &[Metric] = &[
         },
     ),
     m(
+        "sluicenet_bump_program_runs",
+        "gauge",
+        "downstream",
+        "1 while the program of a downstream port runs",
+        |s, status| {
+            for lane in status.bump.iter().flat_map(|b| &b.lanes) {
+                s.add(&[("downstream", &lane.port)], u8::from(lane.runs));
+            }
+        },
+    ),
+    m(
+        "sluicenet_bump_program_total",
+        "counter",
+        "downstream, event",
+        "events of the program of a downstream port: frames that it was called with, starts, faults (crashes, timeouts, \
+            broke_rules), and frames that it did not see or that its faults dropped",
+        |s, status| {
+            for lane in status.bump.iter().flat_map(|b| &b.lanes) {
+                lane.counters.iter().for_each(|(event, n)| s.add(&[("downstream", &lane.port), ("event", event)], n));
+            }
+        },
+    ),
+    m(
         "sluicenet_bump_updates_total",
         "counter",
         "fate",

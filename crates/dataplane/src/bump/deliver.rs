@@ -156,7 +156,7 @@ fn cut(
 
 impl End {
     /// Delivers a frame for which room was reserved.
-    fn give(&mut self, from: usize, bytes: &[u8], offload: Offload, priority: u8) {
+    pub(super) fn give(&mut self, from: usize, bytes: &[u8], offload: Offload, priority: u8) {
         if let Some(port) = &mut self.port {
             port.get_mut().deliver(&Delivery { bytes, offload, domain: 0, priority, from });
         }

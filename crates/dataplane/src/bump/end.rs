@@ -55,6 +55,8 @@ pub struct EndCounts {
     pub consumed: u64,
     /// Further frames into which frames for the port were cut.
     pub segments: u64,
+    /// Further frames into which frames from the port were cut for a program.
+    pub split: u64,
     /// Frames from the port that the bump dropped.
     pub dropped: Drops,
     /// Frames from the port whose destination has no virtual queue.

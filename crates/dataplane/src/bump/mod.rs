@@ -13,6 +13,7 @@ mod deliver;
 mod end;
 mod frame;
 mod neighbours;
+pub mod program;
 mod queues;
 mod report;
 mod round;
@@ -24,7 +25,7 @@ pub use frame::{Flow, Frame, HEADER_BYTES, LINE, WIRE_OVERHEAD, number_of};
 pub use neighbours::{Neighbour, UpdateReport, Updates};
 pub use queues::{Own, Queues, Shared};
 pub use report::{EndReport, QueueReport, Report};
-pub use stock::{Applications, NoApp, loops};
+pub use stock::{Applications, NoApp, loops, loops_with};
 
 use crate::engine::{Event, Happened, PlugError};
 use crate::port::Port;
@@ -64,6 +65,7 @@ pub struct Settings {
 pub struct Bump<A: App<Frame>, T> {
     app: A,
     queues: T,
+    programs: Option<Box<program::Programs>>,
     ends: Vec<End>,
     maps: Vec<Map>,
     mac: [u8; 6],
@@ -134,6 +136,7 @@ impl<A: App<Frame>, T: Queues<A::State>> Bump<A, T> {
         Bump {
             app,
             queues,
+            programs: None,
             ends: links.iter().flatten().map(|name| End::new(name)).collect(),
             maps,
             mac,
@@ -148,6 +151,18 @@ impl<A: App<Frame>, T: Queues<A::State>> Bump<A, T> {
             sleeps: 0,
             closing: false,
         }
+    }
+
+    /// The same with a program from outside.
+    pub fn with_program(app: A, queues: T, settings: Settings, mode: program::Mode) -> Bump<A, T> {
+        assert_eq!(settings.links.len(), 1, "a program has the ports 0 and 1");
+        let mut bump = Bump::new(app, queues, settings);
+        let programs = match mode {
+            program::Mode::Safe(safe) => program::Programs::safe(safe, bump.now()),
+            program::Mode::Fast(program) => program::Programs::fast(program),
+        };
+        bump.programs = Some(Box::new(programs));
+        bump
     }
 
     /// Time since the bump was started.

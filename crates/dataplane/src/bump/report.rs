@@ -3,6 +3,7 @@
 use super::Frame;
 use super::end::{End, EndCounts};
 use super::neighbours::{UpdateReport, Updates};
+use super::program::{LaneReport, Programs};
 use sluicenet_proto::netbump::{App, Counts, Slot};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
@@ -37,17 +38,19 @@ pub struct Report {
     pub ends: Vec<EndReport>,
     /// Updates from and to other bumps.
     pub updates: Option<UpdateReport>,
+    /// The lanes of its program.
+    pub lanes: Vec<LaneReport>,
     /// Times that the loop slept.
     pub sleeps: u64,
 }
 
 impl Report {
     /// Frames taken and sent by the bump itself; delivered; consumed; dropped. The first are the sum of the others and of
-    /// those inside ports.
+    /// those inside ports and lanes.
     pub fn ledger(&self) -> [u64; 4] {
         let sum = |of: fn(&EndReport) -> u64| self.ends.iter().map(of).sum();
         [
-            sum(|e| e.counts.taken + e.counts.own),
+            sum(|e| e.counts.taken + e.counts.own + e.counts.split),
             sum(|e| e.counts.delivered - e.counts.segments),
             sum(|e| e.counts.consumed),
             sum(|e| e.counts.dropped.total_frames() + e.lost.total_frames()),
@@ -85,17 +88,28 @@ pub(super) fn of_queue<A: App<Frame>>(app: &A, now: Instant, slot: &Slot<A::Stat
     }
 }
 
-pub(super) fn of(now: Instant, ends: &[End], updates: Option<&Updates>, sleeps: u64) -> Report {
-    audit(ends);
-    Report { ends: ends.iter().map(|end| of_end(now, end)).collect(), updates: updates.map(Updates::report), sleeps }
+pub(super) fn of(
+    now: Instant,
+    ends: &[End],
+    updates: Option<&Updates>,
+    programs: Option<&Programs>,
+    sleeps: u64,
+) -> Report {
+    audit(ends, programs.map_or(0, Programs::inside));
+    Report {
+        ends: ends.iter().map(|end| of_end(now, end)).collect(),
+        updates: updates.map(Updates::report),
+        lanes: programs.map(Programs::report).unwrap_or_default(),
+        sleeps,
+    }
 }
 
 /// Checks that every frame is accounted for.
-fn audit(ends: &[End]) {
-    let (mut before, mut after) = (0, 0);
+fn audit(ends: &[End], in_lanes: u64) {
+    let (mut before, mut after) = (0, in_lanes);
     for end in ends {
         let c = &end.counts;
-        before += c.taken + c.own;
+        before += c.taken + c.own + c.split;
         after += c.delivered + c.consumed + c.dropped.total_frames();
         after -= c.segments;
         // A frame of which only some segments have left is not taken yet.

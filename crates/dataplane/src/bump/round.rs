@@ -1,7 +1,9 @@
 //! A round of the loop: frames of each end go to the other end of their link.
 
+use super::deliver::Delivered;
 use super::end::{End, EndCounts, Kind, LLDP_MAX};
 use super::frame::LINE;
+use super::program::Entered;
 use super::{Bump, Flow, Frame, Queues, Updates};
 use crate::port::{BrokenPort, Descriptor, Port};
 use crate::tap::Direction;
@@ -91,12 +93,15 @@ impl<A: App<Frame>, T: Queues<A::State>> Bump<A, T> {
                 self.broken(end);
             }
         }
-        let mut moved = 0;
+        let mut moved = self.serve_programs(now);
         for end in 0..self.ends.len() {
             match self.take_from(now, end) {
                 Ok(frames) => moved += frames,
                 Err(Broken(end)) => self.broken(end),
             }
+        }
+        if let Some(programs) = &mut self.programs {
+            programs.publish();
         }
         if self.updates.is_some() {
             self.send_updates();
@@ -121,7 +126,7 @@ impl<A: App<Frame>, T: Queues<A::State>> Bump<A, T> {
     #[inline(always)]
     fn take_from(&mut self, now: Instant, from: usize) -> Result<usize, Broken> {
         let Ok([a, b]) = self.ends.get_disjoint_mut([from, from ^ 1]) else { return Ok(0) };
-        let unseen = a.tap.is_none() & b.tap.is_none() & !self.closing;
+        let unseen = a.tap.is_none() & b.tap.is_none() & !self.closing & self.programs.is_none();
         match (&a.port, &b.port) {
             (Some(Kind::Shm(_)), Some(Kind::Shm(to))) if unseen && !to.has_full() => self.pass_burst(now, from),
             (Some(_), _) => self.take_slowly(now, from),
@@ -249,9 +254,18 @@ impl<A: App<Frame>, T: Queues<A::State>> Bump<A, T> {
             if self.frame.is_lldp() {
                 self.keep_lldp(now, from, shown);
             }
-            match self.deliver(now, from, shown, &offload)? {
-                super::deliver::Delivered::Done => moved += 1,
-                super::deliver::Delivered::Later => {
+            let delivered = match self.to_program(now, from, shown, &offload) {
+                Entered::Decided(delivered) => delivered,
+                Entered::Unseen => self.deliver(now, from, shown, &offload)?,
+                Entered::Bypasses(lane) => {
+                    let delivered = self.deliver(now, from, shown, &offload)?;
+                    self.count_bypassed(lane, &delivered);
+                    delivered
+                }
+            };
+            match delivered {
+                Delivered::Done => moved += 1,
+                Delivered::Later => {
                     let end = &mut self.ends[from];
                     end.counts.held_back += u64::from(!std::mem::replace(&mut end.blocked, true));
                     let others = end.port.as_mut().is_some_and(|port| port.get_mut().defer());

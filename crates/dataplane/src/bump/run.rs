@@ -62,6 +62,7 @@ where
             let moved = self.one_round();
             let held = |port: &Kind| u64::from(port.get().held());
             let left: u64 = self.ends.iter().filter_map(|end| end.port.as_ref()).map(held).sum();
+            let left = left + self.programs.as_ref().map_or(0, |programs| programs.inside());
             let now = self.now();
             if moved > 0 || left < least {
                 (least, moved_at) = (left.min(least), now);
@@ -123,10 +124,14 @@ where
             *self.queues.slot(id) = new;
         }
         self.maps = maps.to_vec();
+        let now = self.now();
+        if let Some(programs) = &mut self.programs {
+            programs.set_ports(now, ports);
+        }
     }
 
     fn report(&self) -> Report {
-        report::of(self.now(), &self.ends, self.updates.as_ref(), self.sleeps)
+        report::of(self.now(), &self.ends, self.updates.as_ref(), self.programs.as_deref(), self.sleeps)
     }
 
     fn report_queues(&mut self) -> Vec<QueueReport> {
@@ -153,7 +158,7 @@ where
     /// Sleeps until the other side of a port wakes the loop, or a timer needs a round.
     #[cold]
     fn sleep(&mut self) -> io::Result<()> {
-        let mut quiet = !self.jobs.are_there();
+        let mut quiet = !self.jobs.are_there() && self.programs.as_ref().is_none_or(|programs| !programs.is_busy());
         for end in 0..self.ends.len() {
             let blocked = self.ends[end].blocked;
             let Some(port) = &mut self.ends[end].port else { continue };
@@ -165,7 +170,9 @@ where
         if quiet {
             self.sleeps += 1;
             let ports = || self.ends.iter().filter_map(|end| end.port.as_ref());
-            let mut wait = if self.ends.iter().any(|end| end.blocked) { BLOCKED_SLEEP_MAX } else { SLEEP_MAX };
+            let in_lanes = self.programs.as_ref().map_or(0, |programs| programs.inside());
+            let waits = in_lanes > 0 || self.ends.iter().any(|end| end.blocked);
+            let mut wait = if waits { BLOCKED_SLEEP_MAX } else { SLEEP_MAX };
             let now = self.now();
             let updates = self.updates.as_ref().map(|updates| updates.poll_timeout());
             for due in ports().filter_map(|port| port.get().poll_timeout()).chain(updates) {

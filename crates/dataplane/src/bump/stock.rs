@@ -1,5 +1,6 @@
 //! The loops of the applications that come with sluicenet.
 
+use super::program::Mode;
 use super::{Bump, Frame, Loop, Own, Settings, Shared, slots};
 use sluicenet_proto::netbump::{
     App, Chain, Filter, Found, Link, Notice, Packet, Port, QueueId, Stock, Verdict, VirtualQueue,
@@ -53,6 +54,13 @@ pub fn loops(mut applications: Applications, ports: &[Port], settings: Vec<Setti
     }
     let chain = applications.into_iter().map(|(app, filter)| Link { app, filter }).collect();
     compiled(Chain(chain), ports, settings)
+}
+
+/// The loops of a bump with a program from outside: a mode for each of `settings`, each with one link.
+pub fn loops_with(modes: Vec<Mode>, ports: &[Port], settings: Vec<Settings>) -> Vec<Box<dyn Loop>> {
+    let table = Shared::new(slots(&NoApp, ports));
+    let one = |(mode, settings)| Box::new(Bump::with_program(NoApp, table.clone(), settings, mode)) as Box<dyn Loop>;
+    modes.into_iter().zip(settings).map(one).collect()
 }
 
 /// The loops of one application. One loop has the table for itself; several lock each queue.

@@ -157,6 +157,14 @@ impl VirtualQueue {
         self.empty_at.since(now)
     }
 
+    /// Takes over the state of a queue elsewhere, in which a packet waits for this time.
+    pub fn set_wait(&mut self, now: Instant, wait: Duration) {
+        if self.empty_at <= now {
+            self.begin_busy_period(now);
+        }
+        self.empty_at = now + wait;
+    }
+
     /// When the queue became empty, or will be.
     #[inline(always)]
     pub fn empty_at(&self) -> Instant {

@@ -14,10 +14,13 @@ use sluicenet_scenario::units::{BUFFER, POSITIVE_RATE, POSITIVE_TIME};
 use sluicenet_scenario::{BUMP_APPS, BumpApp, Bytes, Result, bump_apps, choices, settings, tables};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Links of a bump, and pipelines of a link.
 const LINKS_MAX: usize = 32;
 const PIPELINES: std::ops::RangeInclusive<u32> = 1..=16;
+/// Processes of a program: each has about 2 MB of its own beside what the program uses.
+const PROCESSES_MAX: usize = 256;
 /// Packets of an update.
 const BATCH: std::ops::RangeInclusive<u32> = 1..=360;
 /// Numbers of bumps: those of their loops are 64 times as large.
@@ -29,6 +32,16 @@ choices! {
         /// The kernel connects its two devices.
         Wire = "wire",
         /// Its frames go nowhere.
+        Block = "block",
+    }
+}
+
+choices! {
+    /// What becomes of the frames of a program that does not run.
+    pub enum WhenFaulty {
+        /// They pass without it.
+        Bypass = "bypass",
+        /// They are dropped.
         Block = "block",
     }
 }
@@ -88,6 +101,12 @@ settings! {
         when_dead: WhenDead = WhenDead::Block,
         /// the priority of its notifications
         notification_priority: u8 [0..=7] = 7,
+        /// whether a program is called in the bump's own process: faster, but a fault of it ends the bump; default no
+        in_process: Option<bool>,
+        /// the longest time that a program may take for a frame before its process is killed; default 100 ms
+        program_deadline: Option<Duration> [POSITIVE_TIME],
+        /// what becomes of a program's frames while it does not run; default bypass
+        when_faulty: Option<WhenFaulty>,
         /// seed of the applications' random numbers
         seed: u64 = 1,
         /// the user that it becomes once its ports are open, if started as root; default root without capabilities
@@ -166,6 +185,35 @@ impl NeighbourConfig {
     }
 }
 
+/// A program from outside that is named on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppFile {
+    /// The shared library, if it is not the one of the file.
+    pub file: Option<PathBuf>,
+    /// Its arguments, with spaces between them.
+    pub arguments: String,
+    /// Whether it is called in the bump's own process.
+    pub in_process: bool,
+}
+
+/// A program from outside.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ProgramConfig {
+    pub file: String,
+    pub content: Arc<Vec<u8>>,
+    pub arguments: String,
+    pub seed: u64,
+    pub in_process: bool,
+    pub deadline: Duration,
+    pub when_faulty: WhenFaulty,
+}
+
+impl ProgramConfig {
+    pub fn arguments(&self) -> Vec<&str> {
+        self.arguments.split_whitespace().collect()
+    }
+}
+
 /// The settings in the file of a bump.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -188,6 +236,8 @@ pub struct Config {
     pub(crate) others: Option<Others>,
     pub(crate) buffer: Option<u64>,
     pub(crate) applications: Applications,
+    pub(crate) program: Option<ProgramConfig>,
+    pub(crate) app_file: Option<AppFile>,
     pub(crate) updates: Option<UpdatesConfig>,
 }
 
@@ -204,8 +254,16 @@ impl Config {
     /// # Errors
     /// The first error in the file, with its location.
     pub fn load(path: &Path) -> Result<Config> {
+        Config::load_with(path, None)
+    }
+
+    /// Reads the file at `path`, for the program of the command line.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn load_with(path: &Path, app_file: Option<&AppFile>) -> Result<Config> {
         let text = text_of(path)?;
-        Config::parse(path, &text)
+        Config::parse_with(path, &text, app_file)
     }
 
     /// Number of links.
@@ -218,15 +276,19 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(path: &Path, text: &str) -> Result<Config> {
+        Config::parse_with(path, text, None)
+    }
+
+    fn parse_with(path: &Path, text: &str, app_file: Option<&AppFile>) -> Result<Config> {
         let doc = Document::parse(&path.display().to_string(), text)?;
         let root = Section::root(&doc, &ROOT)?;
         let s_bump = root.section("bump")?;
         let keys = BumpKeys::read(&s_bump)?;
-        let name = match keys.name {
-            Some(Name(name)) => name,
+        let name = match &keys.name {
+            Some(Name(name)) => name.clone(),
             None => path.file_stem().map_or("bump".into(), |s| s.to_string_lossy().into_owned()),
         };
-        let mac = keys.mac.map_or_else(|| derived_mac(&name), |mac| mac.0);
+        let mac = keys.mac.as_ref().map_or_else(|| derived_mac(&name), |mac| mac.0);
         let links = links(&root, keys.pipelines, keys.when_dead, &s_bump)?;
         let map = match &keys.map_file {
             Some(_) if root.has("map") => {
@@ -240,10 +302,8 @@ impl Config {
             return Err(error.hint("others = \"10 Gb/s\", or tables [[map]]"));
         }
         let apps = bump_apps(&root, path.parent())?;
-        if apps.iter().any(|app| matches!(app, BumpApp::Program(_))) {
-            let error = root.error("app", "this bump does not load programs: they run in simulated bumps");
-            return Err(error.hint("remove kind = \"program\", or simulate it with [[bump]] in a scenario"));
-        }
+        let links_and_map = (links.len() * keys.pipelines as usize, map.ports.len());
+        let program = program(&root, &s_bump, &keys, &apps, app_file, links_and_map)?;
         let cpid = u64::from_be_bytes([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5], 0, 0]);
         let applications: Applications =
             (0..).zip(&apps).filter_map(|(i, app)| app.stock(keys.seed.wrapping_add(i), cpid)).collect();
@@ -275,9 +335,66 @@ impl Config {
             others: keys.others.map(|others| others.value().map_or(Others::Lldp, Others::Rate)),
             buffer: keys.buffer.map(Bytes::as_bytes),
             applications,
+            program,
+            app_file: app_file.cloned(),
             updates,
         })
     }
+}
+
+/// The program from outside, of the file or of the command line.
+fn program(
+    root: &Section<'_>,
+    s_bump: &Section<'_>,
+    keys: &BumpKeys,
+    apps: &[BumpApp],
+    app_file: Option<&AppFile>,
+    (loops, ports): (usize, usize),
+) -> Result<Option<ProgramConfig>> {
+    let in_file = match apps {
+        [BumpApp::Program(app)] => Some((app.file.path.clone(), app.file.content.clone(), app.arguments.clone())),
+        _ => None,
+    };
+    let named = app_file.and_then(|app| Some((app.file.clone()?, app.arguments.clone())));
+    let (file, content, arguments) = match (in_file, named) {
+        (None, Some((file, arguments))) if apps.is_empty() => {
+            let content = std::fs::read(&file)
+                .map_err(|e| s_bump.error_here(format!("the program {} cannot be read: {e}", file.display())))?;
+            (file.display().to_string(), Arc::new(content), arguments)
+        }
+        (_, Some(_)) => return Err(root.error("app", "the file and the command line name applications: say it once")),
+        (Some(program), None) => program,
+        (None, None) => {
+            let set = [
+                ("in_process", keys.in_process.is_some()),
+                ("program_deadline", keys.program_deadline.is_some()),
+                ("when_faulty", keys.when_faulty.is_some()),
+            ];
+            return match set.iter().find(|(_, set)| *set) {
+                Some((key, _)) => Err(s_bump.error(key, format!("`{key}` without a program has no effect"))),
+                None if app_file.is_some() => Err(s_bump.error_here("--in-process without a program has no effect")),
+                None => Ok(None),
+            };
+        }
+    };
+    let in_process = keys.in_process.unwrap_or(false) || app_file.is_some_and(|app| app.in_process);
+    if in_process {
+        for (key, set) in
+            [("program_deadline", keys.program_deadline.is_some()), ("when_faulty", keys.when_faulty.is_some())]
+        {
+            if set {
+                return Err(s_bump.error(key, format!("`{key}` has no effect on a program in the bump's own process")));
+            }
+        }
+    }
+    if !in_process && loops * (ports + 2) > PROCESSES_MAX {
+        let why =
+            format!("a program in processes of its own has at most {PROCESSES_MAX}: one for each port in each loop");
+        return Err(s_bump.error_here(why).hint("in_process = true, or fewer ports in the map"));
+    }
+    let deadline = keys.program_deadline.unwrap_or(Duration::from_ms(100));
+    let when_faulty = keys.when_faulty.unwrap_or(WhenFaulty::Bypass);
+    Ok(Some(ProgramConfig { file, content, arguments, seed: keys.seed, in_process, deadline, when_faulty }))
 }
 
 /// The links, with their ports.

@@ -1,8 +1,9 @@
 //! A bump as a process: each of its loops has its own thread, and other threads handle requests.
 
-use super::config::{Config, Others, UpdatesConfig, WhenDead};
+use super::config::{Config, Others, ProgramConfig, UpdatesConfig, WhenDead, WhenFaulty};
 use super::map::Downstream;
-use super::status::{BumpStatus, NeighbourStatus, QueueStatus, UpdateStatus};
+use super::program::{self, InProcess};
+use super::status::{BumpStatus, LaneStatus, NeighbourStatus, QueueStatus, UpdateStatus};
 use crate::config::{PortConfig, PortKind, default_control};
 use crate::control::{Answer, Request, Socket};
 use crate::log::Log;
@@ -14,13 +15,15 @@ use crate::status::{Ledger, PortStatus, Status, by_name};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use sluicenet_dataplane::bump::{EndReport, Loop, QueueReport, Report, Settings, Updates, loops};
+use sluicenet_dataplane::bump::program::{Mode, Safe};
+use sluicenet_dataplane::bump::{EndReport, Loop, QueueReport, Report, Settings, Updates, loops, loops_with};
 use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
 use sluicenet_dataplane::kernel::wire::Wire;
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::tap::{Capture, tap};
 use sluicenet_dataplane::vhost;
+use sluicenet_extension::Library;
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_proto::loss::Drops;
 use sluicenet_proto::netbump::{self, Map, QueueId};
@@ -75,7 +78,11 @@ fn place(pipelines: usize, link: usize, part: usize) -> usize {
 
 /// Opens all ports; returns them, the capabilities to keep, and what must stay open.
 fn open(config: &Config) -> io::Result<(Vec<Ready>, rustix::thread::CapabilitySet, Vec<Wire>)> {
-    let mut keep = Rights::NONE.run;
+    // A program runs as another user, who cannot reach this process.
+    let mut keep = match &config.program {
+        Some(program) if !program.in_process => program::RIGHTS,
+        _ => Rights::NONE.run,
+    };
     let (mut ready, mut wires) = (Vec::new(), Vec::new());
     let flat: Vec<PortConfig> = config.links.iter().flatten().cloned().collect();
     for port in &flat {
@@ -233,7 +240,7 @@ impl Daemon {
         let started = Instant::now();
         let capacity = config.map.capacity();
         let queues = queues_of(&config, &[], capacity);
-        let mut loops = new_loops(&config, &queues, capacity, started);
+        let mut loops = new_loops(&config, &queues, capacity, started)?;
         let events: Vec<_> = loops.iter_mut().map(|one| one.events()).collect();
         let mut remotes = Vec::new();
         for one in &mut loops {
@@ -430,6 +437,8 @@ impl Daemon {
             own_lost,
             unmapped,
             queues: state.queues.iter().filter_map(shown).collect(),
+            program: config.program.as_ref().map(|program| program.file.clone()),
+            lanes: lanes_status(&state, reports),
             updates: updates_status(reports),
         }));
         status
@@ -438,8 +447,8 @@ impl Daemon {
     /// Reads the file again and applies its map.
     fn reload(&self) -> Result<String, String> {
         let file = self.state().config.file.clone();
-        let mut new = Config::load(&file).map_err(|e| e.to_string())?;
         let old = self.state().config.clone();
+        let mut new = Config::load_with(&file, old.app_file.as_ref()).map_err(|e| e.to_string())?;
         // The default path depends on the process's user, who may have changed since the start.
         if new.control == default_control(&new.name) {
             new.control.clone_from(&old.control);
@@ -447,6 +456,7 @@ impl Daemon {
         let same = [
             ("[[link]]", new.links == old.links),
             ("[[app]]", format!("{:?}", new.applications) == format!("{:?}", old.applications)),
+            ("[[app]], or the program's file,", new.program == old.program),
             ("[updates]", new.updates == old.updates),
             ("pipelines", new.pipelines == old.pipelines),
             ("others", new.others == old.others),
@@ -523,7 +533,7 @@ fn new_loops(
     queues: &[(QueueId, Downstream)],
     capacity: usize,
     started: Instant,
-) -> Vec<Box<dyn Loop>> {
+) -> io::Result<Vec<Box<dyn Loop>>> {
     // Spare queues drain at any rate until a reload gives them one.
     let spare = netbump::Port { rate: Rate::gbps(1), buffer_bytes: None };
     let mut ports = vec![spare; capacity + 2 * config.links.len()];
@@ -541,7 +551,35 @@ fn new_loops(
             });
         }
     }
-    loops(config.applications.clone(), &ports, settings)
+    let Some(program) = &config.program else { return Ok(loops(config.applications.clone(), &ports, settings)) };
+    let modes = modes(program, &ports, queues, settings.len());
+    let modes = modes.map_err(|e| io::Error::other(format!("program {}: {e}", program.file)))?;
+    Ok(loops_with(modes, &ports, settings))
+}
+
+/// How each loop runs the program.
+fn modes(
+    program: &ProgramConfig,
+    ports: &[netbump::Port],
+    queues: &[(QueueId, Downstream)],
+    loops: usize,
+) -> io::Result<Vec<Mode>> {
+    let arguments = program.arguments();
+    if program.in_process {
+        let library = Library::load(&program.content, &arguments, program.seed).map_err(io::Error::other)?;
+        let library = Arc::new(library);
+        return Ok((0..loops).map(|_| Mode::Fast(Box::new(InProcess::new(library.clone())))).collect());
+    }
+    let starter = program::starter(&program.content, &["bump", "program"], &arguments, program.seed);
+    let safe = Safe {
+        chooses: starter.try_out()?,
+        starter,
+        deadline: program.deadline,
+        block: program.when_faulty == WhenFaulty::Block,
+        ports: ports.to_vec(),
+        in_use: queues.iter().map(|(id, _)| *id).collect(),
+    };
+    Ok((0..loops).map(|_| Mode::Safe(safe.clone())).collect())
 }
 
 /// The outcome of a loop, its last state and that of the virtual queues.
@@ -571,6 +609,36 @@ fn run_loop(
         let queues = one.report_queues();
         (outcome, one.report(), queues)
     })
+}
+
+/// The lanes of a program, of all loops of a virtual queue together.
+fn lanes_status(state: &State, reports: &[Report]) -> Vec<LaneStatus> {
+    let mut all: Vec<LaneStatus> = Vec::new();
+    for lane in reports.iter().flat_map(|report| &report.lanes) {
+        let named = |id: QueueId| state.queues.iter().find(|(other, _)| *other == id).map(|(_, d)| d.name.clone());
+        let port = lane.queue.map_or(Some("all".into()), named).unwrap_or_else(|| "gone".into());
+        let at = all.iter().position(|other| other.port == port).unwrap_or_else(|| {
+            all.push(LaneStatus { port, runs: true, ..LaneStatus::default() });
+            all.len() - 1
+        });
+        let (sum, c) = (&mut all[at], &lane.counts);
+        sum.runs &= lane.runs;
+        sum.inside += u64::from(lane.inside);
+        let counters = [
+            ("called", c.called),
+            ("starts", c.starts),
+            ("crashes", c.crashes),
+            ("timeouts", c.timeouts),
+            ("broke_rules", c.broke_rules),
+            ("bypassed", c.bypassed),
+            ("blocked", c.blocked),
+            ("overrun", c.overrun),
+            ("damaged", c.damaged),
+            ("own_refused", c.own_refused),
+        ];
+        counters.into_iter().for_each(|(name, n)| *sum.counters.entry(name.to_owned()).or_default() += n);
+    }
+    all
 }
 
 fn updates_status(reports: &[Report]) -> Option<UpdateStatus> {

@@ -6,6 +6,7 @@
 //! | `learn` | how a switch is asked for the map |
 //! | `map` | destinations, and the downstream ports that they lead to |
 //! | `daemon` | start, reload and stop; the loops and their threads |
+//! | `program` | programs from outside: their processes, and calls in this one |
 //! | `supervisor` | the process that starts a dead bump again |
 //! | `status` | the state of the links and of the virtual queues |
 
@@ -13,8 +14,9 @@ mod config;
 mod daemon;
 pub mod learn;
 pub(crate) mod map;
+pub mod program;
 pub mod status;
 pub mod supervisor;
 
-pub use config::{Config, WhenDead};
+pub use config::{AppFile, Config, WhenDead};
 pub use daemon::Daemon;

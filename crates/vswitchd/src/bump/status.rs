@@ -29,6 +29,12 @@ pub struct BumpStatus {
     pub unmapped: u64,
     /// The virtual queues.
     pub queues: Vec<QueueStatus>,
+    /// The file of its program from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// The lanes of the program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<LaneStatus>,
     /// Updates from and to other bumps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updates: Option<UpdateStatus>,
@@ -72,6 +78,19 @@ pub struct QueueStatus {
     pub reported: u64,
     /// Rates and averages of the applications, by name; of several values of one name the sum.
     pub gauges: BTreeMap<String, f64>,
+}
+
+/// The lane of a virtual queue to a program, or that of all frames.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LaneStatus {
+    /// The downstream port, or `all`.
+    pub port: String,
+    /// Whether the program runs.
+    pub runs: bool,
+    /// Frames in the lane.
+    pub inside: u64,
+    /// Its counters, by name.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// Updates from and to other bumps.
