@@ -4,6 +4,7 @@
 use super::ports::PortsError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
+use sluicenet_dataplane::bump::program::{Mode, Safe};
 use sluicenet_dataplane::bump::{self, Applications, Loop, Settings, number_of};
 use sluicenet_dataplane::clock;
 use sluicenet_dataplane::shm::{self, Client};
@@ -11,6 +12,7 @@ use sluicenet_proto::netbump::{
     BumpCongestionPoint, BumpReactionPoint, Dctcp, Filter, L4s, Map, Port, QueueId, Red, Stock,
 };
 use sluicenet_proto::units::Rate;
+use sluicenet_vswitchd::bump::program::{InProcess, starter};
 use sluicenet_wire::ethernet::{EtherType, HEADER_LEN, MacAddress};
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
 use std::sync::Barrier;
@@ -27,6 +29,9 @@ const TURNS: usize = 5;
 const ROUNDS: usize = 64;
 /// Most samples of latency that are kept.
 const SAMPLES_MAX: usize = 1 << 22;
+
+/// Longest wait for the processes of a program.
+const START_MAX: Duration = Duration::from_secs(30);
 
 /// The application of the bump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -65,6 +70,8 @@ impl App {
 pub struct Bump {
     /// The application.
     pub app: App,
+    /// A program from outside instead of it.
+    pub program: Option<Program>,
     /// Bytes of a frame without its check sequence.
     pub size: usize,
     /// Links, each with a thread; their hosts differ.
@@ -79,11 +86,37 @@ pub struct Bump {
     pub rate: f64,
 }
 
+/// A program from outside.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The shared library.
+    pub bytes: Vec<u8>,
+    /// Whether it is called in the bump's own process.
+    pub in_process: bool,
+}
+
+impl Program {
+    fn mode(&self, ports: &[Port]) -> Result<Mode, PortsError> {
+        let failed = |e: &dyn std::fmt::Display| PortsError::from(std::io::Error::other(format!("the program: {e}")));
+        if self.in_process {
+            return Ok(Mode::Fast(Box::new(InProcess::load(&self.bytes, &[], 1).map_err(|e| failed(&e))?)));
+        }
+        let starter = starter(&self.bytes, &["bump", "program"], &[], 1);
+        let (chooses, deadline) =
+            (starter.try_out().map_err(|e| failed(&e))?, sluicenet_proto::time::Duration::from_secs(1));
+        let in_use = (0..ports.len() as QueueId).collect();
+        Ok(Mode::Safe(Safe { starter, chooses, deadline, block: false, ports: ports.to_vec(), in_use }))
+    }
+}
+
 /// Results of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// The application.
     pub app: App,
+    /// How a program from outside runs, instead of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<&'static str>,
     /// Bytes of a frame.
     pub size: usize,
     /// Links.
@@ -214,7 +247,20 @@ fn rigs(settings: &Bump, links: usize, pipelines: usize) -> Result<Vec<Rig>, Por
         updates: None,
         started,
     };
-    let loops = bump::loops(settings.app.applications(), &ports, (0..threads).map(one).collect());
+    let each: Vec<Settings> = (0..threads).map(one).collect();
+    let mut loops = match &settings.program {
+        None => bump::loops(settings.app.applications(), &ports, each),
+        Some(program) => {
+            let modes: Result<Vec<Mode>, _> = each.iter().map(|_| program.mode(&ports)).collect();
+            bump::loops_with(modes?, &ports, each)
+        }
+    };
+    for bump in &mut loops {
+        let started = Instant::now();
+        while bump.report().lanes.iter().any(|lane| !lane.runs) && started.elapsed() < START_MAX {
+            bump.round();
+        }
+    }
     let mut rigs = Vec::new();
     for (n, mut bump) in loops.into_iter().enumerate() {
         let generator = Client::open(bump.plug_shm(0, BUFFERS)?.memory)?;
@@ -264,7 +310,8 @@ impl Rig {
 
     /// Frames that were lost, dropped and marked so far.
     fn fates(&mut self) -> Result<(u64, u64), PortsError> {
-        while self.bump.round() > 0 {
+        let inside = |bump: &dyn Loop| bump.report().lanes.iter().any(|lane| lane.inside > 0);
+        while self.bump.round() > 0 || inside(&*self.bump) {
             let mut into = [0; 2048];
             while self.sink.receive(&mut into)?.is_some() {
                 self.received += 1;
@@ -377,6 +424,7 @@ pub fn run(settings: &Bump, interrupt: &AtomicBool) -> Result<Figures, PortsErro
     let median_mpps = median(&mut mpps);
     Ok(Figures {
         app: settings.app,
+        program: settings.program.as_ref().map(|p| if p.in_process { "in the bump's process" } else { "in processes" }),
         size: settings.size,
         links: settings.links,
         pipelines: settings.pipelines,
@@ -561,7 +609,7 @@ mod tests {
             (App::Qcn, 1, 1, 64),
         ] {
             let time = Duration::from_millis(20);
-            let settings = Bump { app, size, links, pipelines, stations: 8, time, rate: 100_000.0 };
+            let settings = Bump { app, program: None, size, links, pipelines, stations: 8, time, rate: 100_000.0 };
             let figures = run(&settings, &AtomicBool::new(false)).unwrap();
             assert!(figures.mpps > 0.0 && figures.lost == 0, "{figures:?}");
             assert_eq!(figures.scaling.is_some(), links * pipelines > 1);

@@ -65,6 +65,12 @@ struct BumpArgs {
     /// The application of the bump
     #[arg(long, value_enum, default_value = "red")]
     app: bump::App,
+    /// A program instead of it: a shared library with the interface of netbump.h
+    #[arg(long, value_name = "FILE.so", conflicts_with = "app")]
+    program: Option<std::path::PathBuf>,
+    /// Call the program in the bump's own process
+    #[arg(long, requires = "program")]
+    in_process: bool,
     /// Bytes of a frame without its check sequence
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(60..=2048))]
     size: u16,
@@ -86,8 +92,13 @@ struct BumpArgs {
 
 impl BumpArgs {
     fn main(self, global: Global) -> Result<(), Failure> {
+        let read = |path: &std::path::PathBuf| match std::fs::read(path) {
+            Ok(bytes) => Ok(bump::Program { bytes, in_process: self.in_process }),
+            Err(e) => Err(Failure::Input(format!("{}: {e}", path.display()))),
+        };
         let settings = bump::Bump {
-            app: self.app,
+            app: if self.program.is_some() { bump::App::None } else { self.app },
+            program: self.program.as_ref().map(read).transpose()?,
             size: self.size.into(),
             links: self.links.into(),
             pipelines: self.pipelines.into(),

@@ -3,8 +3,9 @@
 //! Each bump has two virtual queues: the hostile program does harm in that of station 2, and frames to station 1 must not
 //! notice. The processes run this test program, whose test `serve_a_program` serves them.
 
-use sluicenet_dataplane::bump::program::{FRAME_MAX, LaneReport, Mode, Safe};
+use sluicenet_dataplane::bump::program::{FRAME_MAX, LaneReport, Mode, Safe, Starter};
 use sluicenet_dataplane::bump::{Loop, Settings, loops_with, number_of};
+use sluicenet_dataplane::port::{BrokenPort, Delivery, Descriptor, Offload, Segmentation};
 use sluicenet_dataplane::shm::Client;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::netbump::{Map, Port};
@@ -12,8 +13,10 @@ use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_testkit::{Dir, netbump_program, repository};
 use sluicenet_vswitchd::bump::program::{InProcess, serve, starter};
+use sluicenet_wire::checksum::checksum;
 use sluicenet_wire::ethernet::MacAddress;
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Longest wait for an event.
@@ -99,21 +102,7 @@ impl Rig {
     }
 
     fn safe(program: &[u8], deadline: Duration, block: bool) -> Rig {
-        let starter = starter(program, &["--exact", "serve_a_program", "--nocapture"], &[], 1);
-        // The test program reads no seed.
-        let command = starter.command;
-        let command = move || {
-            let mut command = command();
-            command.env("SLUICENET_TEST_SERVES", "1");
-            command
-        };
-        let starter = sluicenet_dataplane::bump::program::Starter {
-            program: starter.program,
-            command: std::sync::Arc::new(command),
-        };
-        let chooses = starter.try_out().unwrap();
-        let mut rig =
-            Rig::new(Mode::Safe(Safe { starter, chooses, deadline, block, ports: ports(), in_use: vec![1, 2] }));
+        let mut rig = Rig::new(Mode::Safe(safe(program, deadline, block)));
         rig.until("the programs run", |rig| rig.lanes().iter().all(|lane| lane.runs));
         rig
     }
@@ -185,6 +174,22 @@ impl Rig {
     fn dropped(&self) -> u64 {
         self.bump.report().ends[0].counts.dropped.frames(DropReason::Extension)
     }
+}
+
+/// How this test program serves a program.
+fn served(program: &[u8]) -> Starter {
+    let Starter { program, command } = starter(program, &["--exact", "serve_a_program", "--nocapture"], &[], 1);
+    let with_variable = move || {
+        let mut command = command();
+        command.env("SLUICENET_TEST_SERVES", "1");
+        command
+    };
+    Starter { program, command: Arc::new(with_variable) }
+}
+
+fn safe(program: &[u8], deadline: Duration, block: bool) -> Safe {
+    let starter = served(program);
+    Safe { chooses: starter.try_out().unwrap(), starter, deadline, block, ports: ports(), in_use: vec![1, 2] }
 }
 
 fn ports() -> Vec<Port> {
@@ -390,16 +395,115 @@ fn a_program_with_a_classifier_has_one_process_for_all_frames() {
 
 #[test]
 fn what_is_no_program_is_refused_before_the_bump_starts() {
-    let starter = starter(b"no library", &["--exact", "serve_a_program", "--nocapture"], &[], 1);
-    let command = starter.command;
-    let starter = sluicenet_dataplane::bump::program::Starter {
-        program: starter.program,
-        command: std::sync::Arc::new(move || {
-            let mut command = command();
-            command.env("SLUICENET_TEST_SERVES", "1");
-            command
-        }),
-    };
-    let why = starter.try_out().unwrap_err().to_string();
+    let why = served(b"no library").try_out().unwrap_err().to_string();
     assert!(why.contains("file too short"), "{why}");
+}
+
+/// A port that holds frames for the bump, and takes two frames a round without any offload.
+struct Plain {
+    frames: Vec<(Vec<u8>, Offload)>,
+    room: u32,
+    out: std::sync::mpsc::Sender<Vec<u8>>,
+    lent: u32,
+}
+
+impl sluicenet_dataplane::port::Port for Plain {
+    fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
+        Ok(self.frames.first().map(|(frame, _)| Descriptor { buffer: 0, len: frame.len() as u32 }))
+    }
+    fn first_bytes(&self, _: u32) -> [u64; 2] {
+        [0; 2]
+    }
+    fn accept(&mut self) {
+        self.lent += 1;
+    }
+    fn read(&self, _: u32, into: &mut [u8]) {
+        into.copy_from_slice(&self.frames[0].0[..into.len()]);
+    }
+    fn offload(&self, _: u32) -> Offload {
+        self.frames[0].1
+    }
+    fn give_back(&mut self, _: u32) {
+        self.lent -= 1;
+        self.frames.remove(0);
+    }
+    fn lent(&self) -> u32 {
+        self.lent
+    }
+    fn max_frame(&self) -> u32 {
+        1_514
+    }
+    fn reserve(&mut self, _: u32, _: &Offload) -> Result<bool, BrokenPort> {
+        Ok(self.room > 0)
+    }
+    fn deliver(&mut self, frame: &Delivery<'_>) {
+        assert!(frame.offload.is_none());
+        self.room -= 1;
+        self.out.send(frame.bytes.to_vec()).unwrap();
+    }
+    fn publish(&mut self) -> Result<(), BrokenPort> {
+        self.room = 2;
+        Ok(())
+    }
+    fn fall_asleep(&mut self, _: bool) -> Result<bool, BrokenPort> {
+        Ok(true)
+    }
+    fn wake_up(&mut self) {}
+    fn wakers<'a>(&'a self, _: &mut Vec<rustix::event::PollFd<'a>>) {}
+    fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+#[test]
+fn a_program_sees_segments_with_checksums_and_each_is_accounted_for() {
+    let dir = Dir::new("program-offload");
+    // The first of the segments is dropped, the second one is consumed, and each grows by a byte.
+    let body = "int netbump_process(Packet *p, vQueue *vq)
+        {
+            static int n;
+            (void)vq;
+            p->data[p->len++] = 0xEE;
+            return ++n == 1 ? NETBUMP_DROP : n == 2 ? NETBUMP_CONSUME : NETBUMP_FORWARD;
+        }";
+    let program = compiled(&dir, body);
+    let mut large = vec![0x5A; 54 + 5_000];
+    large[..200].copy_from_slice(&datagram(2, 0));
+    large[16..18].copy_from_slice(&5_040u16.to_be_bytes());
+    large[23] = Protocol::TCP.0;
+    large[24..26].fill(0);
+    large[46] = 0x50;
+    let sum = checksum(&large[14..34]);
+    large[24..26].copy_from_slice(&sum.to_be_bytes());
+    let offload = Offload {
+        checksum: Some((34, 16)),
+        segmentation: Segmentation::Tcp4,
+        segment: 1_000,
+        headers: 54,
+        verified: false,
+    };
+    let fast = Mode::Fast(Box::new(InProcess::load(&program, &[], 1).unwrap()));
+    for mode in [fast, Mode::Safe(safe(&program, DEADLINE, false))] {
+        let mut rig = Rig::new(mode);
+        rig.until("the programs run", |rig| rig.lanes().iter().all(|lane| lane.runs));
+        let (out, came) = std::sync::mpsc::channel();
+        let port = |frames| Box::new(Plain { frames, room: 0, out: out.clone(), lent: 0 });
+        assert!(rig.bump.unplug(0) && rig.bump.unplug(1));
+        // Behind it one that is longer than its output takes.
+        let long = [&datagram(2, 1)[..], &[0; 1_500]].concat();
+        rig.bump.plug(0, port(vec![(large.clone(), offload), (long, Offload::NONE)])).unwrap();
+        rig.bump.plug(1, port(vec![])).unwrap();
+        let started = Instant::now();
+        while rig.bump.report().ledger() != [6, 3, 1, 2] {
+            assert!(started.elapsed() < PATIENCE, "{:?}", rig.bump.report());
+            rig.bump.round();
+            std::thread::yield_now();
+        }
+        let all: Vec<Vec<u8>> = came.try_iter().collect();
+        assert_eq!(all.len(), 3);
+        for frame in all {
+            assert_eq!((frame.len(), frame[1_054], checksum(&frame[14..34])), (1_055, 0xEE, 0));
+            // The pseudo header of TCP: addresses, protocol and length.
+            let pseudo = [&frame[26..34], &[0, 6], &1_020u16.to_be_bytes(), &frame[34..1_054]].concat();
+            assert_eq!(checksum(&pseudo), 0);
+        }
+    }
 }

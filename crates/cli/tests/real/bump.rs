@@ -6,6 +6,7 @@ use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns::{self, Namespace};
 use sluicenet_dataplane::shm::Client;
 use sluicenet_testkit::netns::{Namespaces, missing, system};
+use sluicenet_testkit::{Dir, netbump_program};
 use sluicenet_vswitchd::control::{Answer, Attachment, Request, ask};
 use sluicenet_vswitchd::status::Status;
 use std::net::SocketAddr;
@@ -182,6 +183,46 @@ fn a_killed_bump_that_blocks_is_started_again_by_its_supervisor() {
     assert_eq!(out, "stopped\n");
     drop(bump);
     assert!(!passes(&mut sender, &mut sink, 1, Duration::from_secs(1)), "blocked");
+}
+
+#[test]
+fn a_program_on_a_cable_runs_as_nobody_and_is_started_again() {
+    let Some(cable) = Cable::new("bumpprogram") else { return };
+    let (mut sender, mut sink) = cable.traffic();
+    let dir = Dir::new("bump-program");
+    // It ends at the thousandth frame of each process.
+    let source = "#include <netbump.h>\n#include <stdlib.h>\n#include <unistd.h>\nNETBUMP_PROGRAM\n
+        int netbump_open(int argc, const char *const *argv) { return argc != 1 || atoi(argv[0]) != 7; }
+        int netbump_process(Packet *p, vQueue *vq)
+        {
+            static int n;
+            (void)p; (void)vq;
+            if (getuid() != 65534 || getgid() != 65534)
+                return NETBUMP_DROP;
+            if (++n == 1000)
+                abort();
+            return NETBUMP_FORWARD;
+        }";
+    let file = netbump_program(&dir, "mine", source);
+    let file = file.to_str().unwrap();
+    let keys = "others = \"10 Gb/s\"\nprogram_deadline = \"10 s\"";
+    let bump = cable.start(keys, "", &["--once", "--app", file, "--args", "7"]);
+    let lane = |status: &Status, counter: &str| -> u64 {
+        status.bump.iter().flat_map(|b| &b.lanes).filter_map(|lane| lane.counters.get(counter)).sum()
+    };
+    assert!(passes(&mut sender, &mut sink, 500, PATIENCE));
+    let until = Instant::now() + PATIENCE;
+    while lane(&bump.wait_for(|_| true), "starts") < 3 {
+        assert!(passes(&mut sender, &mut sink, 100, PATIENCE) && Instant::now() < until);
+    }
+    let status = bump.wait_for(|_| true);
+    assert!(lane(&status, "crashes") >= 1 && lane(&status, "called") >= 500);
+    assert_eq!(status.ledger.dropped, 0, "{status:?}");
+    drop(bump);
+    // A program that refuses its arguments is an error at the start.
+    let file_of_bump = cable.folder.join("b.toml");
+    let (_, why) = expect(1, &["bump", "run", "--once", file_of_bump.to_str().unwrap(), "--app", file]);
+    assert!(why.contains("refuses its arguments"), "{why}");
 }
 
 #[test]
