@@ -254,7 +254,7 @@ impl<A: App<Frame>, T: Queues<A::State>> Bump<A, T> {
             if self.frame.is_lldp() {
                 self.keep_lldp(now, from, shown);
             }
-            let delivered = match self.to_program(now, from, shown, &offload) {
+            let delivered = match self.offer(now, from, shown, &offload) {
                 Entered::Decided(delivered) => delivered,
                 Entered::Unseen => self.deliver(now, from, shown, &offload)?,
                 Entered::Bypasses(lane) => {

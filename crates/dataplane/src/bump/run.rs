@@ -158,7 +158,8 @@ where
     /// Sleeps until the other side of a port wakes the loop, or a timer needs a round.
     #[cold]
     fn sleep(&mut self) -> io::Result<()> {
-        let mut quiet = !self.jobs.are_there() && self.programs.as_ref().is_none_or(|programs| !programs.is_busy());
+        let programs_wait = self.programs.as_mut().is_none_or(|programs| !programs.is_busy());
+        let mut quiet = programs_wait && !self.jobs.are_there();
         for end in 0..self.ends.len() {
             let blocked = self.ends[end].blocked;
             let Some(port) = &mut self.ends[end].port else { continue };

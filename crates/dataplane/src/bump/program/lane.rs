@@ -26,6 +26,7 @@ pub const FRAME_MAX: usize = STRIDE - HEAD;
 /// Bytes of a frame's place, and of the description in front of it.
 const STRIDE: usize = 10_240;
 const HEAD: usize = 64;
+const _: () = assert!(FRAME_MAX > 9_216 && STRIDE % 8 == 0);
 /// How long the process looks for the next frame before it sleeps: about the time of a wake-up.
 const SPIN: std::time::Duration = std::time::Duration::from_micros(30);
 /// How often a sleeping process looks whether the bump still lives.

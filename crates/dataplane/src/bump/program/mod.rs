@@ -25,6 +25,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A process that ran for this time had started well.
 const WELL: Duration = Duration::from_secs(10);
 
+/// Longest wait for the end of killed processes, when the loop ends.
+const END_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// A program that is called in this process.
 pub trait Callable: Send {
     /// Whether the program chooses the virtual queues of its frames.
@@ -268,9 +271,9 @@ impl Programs {
     }
 
     /// Whether a process has a frame to answer: then the loop must not sleep.
-    pub fn is_busy(&self) -> bool {
-        self.lanes.iter().any(|lane| match &lane.running {
-            Running::Ready { .. } => !lane.pending.is_empty(),
+    pub fn is_busy(&mut self) -> bool {
+        self.lanes.iter_mut().any(|lane| match &mut lane.running {
+            Running::Ready { memory, .. } => !lane.pending.is_empty() && memory.peek() == Ok(None),
             Running::Starting { .. } => true,
             Running::Down { .. } | Running::Here => false,
         })
@@ -345,11 +348,10 @@ impl Programs {
                         State::Loading => {}
                     }
                 }
-                Running::Ready { memory, .. }
-                    if !lane.pending.is_empty() && now.since(lane.progress) > safe.deadline =>
-                {
+                Running::Ready { memory, .. } => {
+                    let is_late = !lane.pending.is_empty() && now.since(lane.progress) > safe.deadline;
                     // An answer that waits for room is no fault of the program.
-                    if memory.peek() == Ok(None) {
+                    if is_late && memory.peek() == Ok(None) {
                         lane.counts.timeouts += 1;
                         lane.stop(now, false);
                     }
@@ -374,6 +376,23 @@ impl Programs {
         for lane in &mut self.lanes {
             if let Running::Ready { memory, .. } = &mut lane.running {
                 memory.publish();
+            }
+        }
+    }
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        let is_alive = |lane: &&Channel| !matches!(lane.running, Running::Here | Running::Down { ended: true, .. });
+        let mut alive = self.lanes.iter().filter(is_alive).count();
+        // Their handles kill the processes.
+        self.lanes.clear();
+        while alive > 0 {
+            match self.news.1.recv_timeout(END_MAX) {
+                Ok((_, _, What::Ended)) => alive -= 1,
+                Ok((_, _, What::Started(..))) => {}
+                // The kernel does not end it yet; nothing waits for it.
+                Err(_) => return,
             }
         }
     }

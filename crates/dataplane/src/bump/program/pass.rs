@@ -38,7 +38,7 @@ struct Way<'a, T> {
 
 impl<A: App<Frame>, T: Queues<A::State>> Bump<A, T> {
     /// Gives a frame to the program, if it is for it.
-    pub(in super::super) fn to_program(
+    pub(in super::super) fn offer(
         &mut self,
         now: Instant,
         from: usize,
