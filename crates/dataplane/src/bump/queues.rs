@@ -1,8 +1,10 @@
 //! The table of virtual queues, as a loop reaches it: its own, or shared with other loops and locked for each queue.
 
 use sluicenet_proto::netbump::{QueueId, Slot};
+use spin::Yield;
+use spin::mutex::{SpinMutex, SpinMutexGuard};
 use std::ops::DerefMut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The virtual queues of a bump.
 pub trait Queues<S>: Send {
@@ -41,7 +43,7 @@ impl<S: Send> Queues<S> for Own<S> {
 /// A queue in cache lines of its own: two loops that use neighbouring queues do not slow each other.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Apart<S>(Mutex<Slot<S>>);
+struct Apart<S>(SpinMutex<Slot<S>, Yield>);
 
 /// The table of a bump with several loops.
 #[derive(Debug)]
@@ -56,20 +58,20 @@ impl<S> Clone for Shared<S> {
 impl<S> Shared<S> {
     /// A table of these queues.
     pub fn new(slots: Vec<Slot<S>>) -> Shared<S> {
-        Shared(slots.into_iter().map(|slot| Apart(Mutex::new(slot))).collect())
+        Shared(slots.into_iter().map(|slot| Apart(SpinMutex::new(slot))).collect())
     }
 }
 
 impl<S: Send> Queues<S> for Shared<S> {
     type Slot<'a>
-        = MutexGuard<'a, Slot<S>>
+        = SpinMutexGuard<'a, Slot<S>, Yield>
     where
         S: 'a;
 
     #[inline(always)]
-    fn slot(&mut self, queue: QueueId) -> MutexGuard<'_, Slot<S>> {
-        // The holder needs a few nanoseconds, unless it lost its core: then the kernel wakes this loop.
-        self.0[usize::from(queue)].0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slot(&mut self, queue: QueueId) -> SpinMutexGuard<'_, Slot<S>, Yield> {
+        // The holder needs a few nanoseconds, unless it lost its core: then this loop gives up its own, time after time.
+        self.0[usize::from(queue)].0.lock()
     }
 
     fn count(&self) -> usize {
