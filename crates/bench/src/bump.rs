@@ -216,7 +216,8 @@ fn frame(link: usize, station: usize, size: usize) -> Vec<u8> {
     frame
 }
 
-/// Generator, bump and sink of a link.
+/// Generator, bump and sink of a link. Aligned, so that no two threads write to one cache line.
+#[repr(align(128))]
 struct Rig {
     bump: Box<dyn Loop>,
     generator: Client,

@@ -69,7 +69,8 @@ pub struct EndCounts {
     pub gone_lost: Drops,
 }
 
-/// An end of a link.
+/// An end of a link, in cache lines of its own.
+#[repr(align(128))]
 pub(super) struct End {
     pub name: String,
     pub port: Option<Kind>,

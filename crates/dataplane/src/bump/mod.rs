@@ -61,7 +61,8 @@ pub struct Settings {
     pub started: std::time::Instant,
 }
 
-/// A loop over links, for one application and one kind of table.
+/// A loop over links, for one application and one kind of table. Aligned, so that the loops of two threads share no cache line.
+#[repr(align(128))]
 pub struct Bump<A: App<Frame>, T> {
     app: A,
     queues: T,

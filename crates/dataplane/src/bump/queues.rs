@@ -40,6 +40,9 @@ impl<S: Send> Queues<S> for Own<S> {
     }
 }
 
+/// Attempts to get a queue before a loop gives up its core: some microseconds.
+const PATIENCE: usize = 100;
+
 /// A queue in cache lines of its own: two loops that use neighbouring queues do not slow each other.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -62,6 +65,19 @@ impl<S> Shared<S> {
     }
 }
 
+/// Waits for another loop, which needs a queue for some 20 ns.
+#[cold]
+fn wait<S>(lock: &SpinMutex<S, Yield>) -> SpinMutexGuard<'_, S, Yield> {
+    for _ in 0..PATIENCE {
+        std::hint::spin_loop();
+        if let Some(slot) = lock.try_lock() {
+            return slot;
+        }
+    }
+    // The other loop lost its core while it had the queue: this one gives up its own, time after time.
+    lock.lock()
+}
+
 impl<S: Send> Queues<S> for Shared<S> {
     type Slot<'a>
         = SpinMutexGuard<'a, Slot<S>, Yield>
@@ -70,8 +86,11 @@ impl<S: Send> Queues<S> for Shared<S> {
 
     #[inline(always)]
     fn slot(&mut self, queue: QueueId) -> SpinMutexGuard<'_, Slot<S>, Yield> {
-        // The holder needs a few nanoseconds, unless it lost its core: then this loop gives up its own, time after time.
-        self.0[usize::from(queue)].0.lock()
+        let lock = &self.0[usize::from(queue)].0;
+        match lock.try_lock() {
+            Some(slot) => slot,
+            None => wait(lock),
+        }
     }
 
     fn count(&self) -> usize {
