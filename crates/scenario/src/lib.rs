@@ -51,7 +51,7 @@ pub use units::{BUFFER_MAX, BYTES_MAX, Bytes, DURATION_MAX, LINK_RATE_MIN, Quant
 /// The most hosts a network may have, external ones included.
 pub const HOSTS_MAX: u32 = 1 << 20;
 /// The highest number of a host.
-pub(crate) const HOST_MAX: u32 = HOSTS_MAX - 1;
+pub const HOST_MAX: u32 = HOSTS_MAX - 1;
 /// The most ports a switch may have: the engine's names have room for no more.
 pub const SWITCH_PORTS_MAX: u32 = 4094;
 /// The most ports a network may have: those of its switches, of its hosts and of its external hosts.

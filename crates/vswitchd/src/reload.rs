@@ -50,6 +50,7 @@ fn uplink_change(old: &UplinkConfig, new: &UplinkConfig) -> Result<OverlayChange
         ("uplink.lossless", new.lossless == old.lossless),
         ("[qcn]", new.limiting == old.limiting),
         ("[ets]", new.ets == old.ets),
+        ("[xco]", new.xco == old.xco),
         ("uplink.buffer", new.buffer == old.buffer),
         ("uplink.segmentation", new.segmentation == old.segmentation),
         ("[overlay]", new.overlay.is_some() == old.overlay.is_some()),

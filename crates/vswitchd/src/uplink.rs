@@ -1,22 +1,25 @@
 //! Opens the uplink of a switch as the file describes it.
 
-use super::config::{Credits, LimitersOf, Limiting, OverlayConfig, PORTS_MAX, TcpTunnel, UplinkConfig};
+use super::config::{Coordination, Credits, LimitersOf, Limiting, OverlayConfig, PORTS_MAX, TcpTunnel, UplinkConfig};
 use sluicenet_dataplane::controller::{ControllerLink, first_request, unguessable};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::{PacketDevice, Pieces};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::uplink::{TcpTunnelConfig, Uplink, UplinkKind};
 use sluicenet_node::credits::CreditConfig;
-use sluicenet_node::uplink::{Limits, Link, Managed, Queues};
+use sluicenet_node::uplink::{GateConfig, Gated, Limits, Link, Managed, Queues};
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_node::vtep::{Vtep, VtepConfig};
 use sluicenet_proto::cee::source_control::RateLimiters;
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::overlay::tunnel::TunnelConfig;
-use sluicenet_proto::time::Duration;
+use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::transport::zcredit::ReceptionConfig;
+use sluicenet_proto::units::Rate;
+use sluicenet_proto::xco::coordinator::CoordinatorConfig;
 use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
+use sluicenet_wire::xco::ENTRIES_MAX;
 use sluicenet_wire::{vlan, zbridge};
 use std::io;
 use std::net::SocketAddrV4;
@@ -53,6 +56,9 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
     };
     let link = link.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
     let link = if config.segmentation { link.with_bursts(RUN) } else { link };
+    if let Some(xco) = &config.xco {
+        return Ok(assemble(config, vale, device, link, gate(xco, config.rate)?)?.into());
+    }
     match manage(config)? {
         None => Ok(assemble(config, vale, device, link, Queues::default())?.into()),
         Some(managed) => Ok(assemble(config, vale, device, link, managed)?.into()),
@@ -74,6 +80,30 @@ fn manage(config: &UplinkConfig) -> io::Result<Option<Managed<Vec<u8>>>> {
         }
     };
     Ok(Some(Managed::new(limits, ets.clone())))
+}
+
+/// The gate of XCo.
+fn gate(xco: &Coordination, rate: Rate) -> io::Result<Gated> {
+    let Coordination { host, ref controllers, lease, hysteresis, small_flow, priority, queue, late, ref stations } = *xco;
+    let coordinator = CoordinatorConfig {
+        node: host,
+        rate_kbps: kbps_of(rate),
+        controllers: controllers.clone(),
+        lease,
+        hysteresis,
+        small_kbps: kbps_of(small_flow),
+        entries: ENTRIES_MAX,
+        flows: stations.len(),
+        late,
+        nonce: unguessable()?.next_u64() as u32,
+    };
+    let config = GateConfig { coordinator, stations: stations.clone(), queue: queue.as_bytes(), priority };
+    Ok(Gated::new(Instant::ZERO, config))
+}
+
+/// A rate as messages of XCo have it.
+pub(crate) fn kbps_of(rate: Rate) -> u32 {
+    u32::try_from(rate.as_bps() / 1_000).unwrap_or(u32::MAX)
 }
 
 /// An uplink with these queues.

@@ -59,6 +59,8 @@ impl EtherType {
     pub const IPV6: EtherType = EtherType(0x86DD);
     /// An 802.1Q tag.
     pub const VLAN: EtherType = EtherType(0x8100);
+    /// A service tag (802.1ad).
+    pub const SERVICE_VLAN: EtherType = EtherType(0x88A8);
     /// MAC Control (802.3, 31): PAUSE and PFC.
     pub const MAC_CONTROL: EtherType = EtherType(0x8808);
     /// A congestion notification message (802.1Qau).

@@ -34,7 +34,7 @@
 //! The source calls these messages a layer-3 protocol type; they have an EtherType and no address above Ethernet.
 
 use crate::ethernet::{self, EtherType, HEADER_LEN, MIN_LEN, MacAddress};
-use crate::{Error, crc};
+use crate::{Error, crc, vlan};
 
 /// 802's second "local experimental" type.
 pub const ETHERTYPE: EtherType = EtherType(0x88B6);
@@ -268,6 +268,40 @@ pub struct Head {
     pub clock_ns: u64,
 }
 
+/// Whether a frame is a message of XCo, behind any number of tags.
+pub fn is_message(frame: &[u8]) -> bool {
+    let mut at = ethernet::ADDRESSES_LEN;
+    while let Some(&[a, b]) = frame.get(at..at + 2).and_then(|bytes| bytes.first_chunk()) {
+        match EtherType(u16::from_be_bytes([a, b])) {
+            EtherType::VLAN | EtherType::SERVICE_VLAN => at += vlan::TAG_LEN,
+            other => return other == ETHERTYPE,
+        }
+    }
+    false
+}
+
+/// A message without the tag of its priority, which may stand in front of its type. A tag of a VLAN stays, so that the frame is
+/// no message: VLANs belong to tenants.
+///
+/// # Errors
+/// [`Error::Length`] for a tagged frame that is longer than any message.
+pub fn without_tag<'a>(frame: &'a [u8], into: &'a mut [u8; LEN_MAX]) -> Result<&'a [u8], Error> {
+    let at = ethernet::ADDRESSES_LEN;
+    let Some(&[0x81, 0x00, a, b]) = frame.get(at..at + vlan::TAG_LEN).and_then(|tag| tag.first_chunk()) else {
+        return Ok(frame);
+    };
+    if u16::from_be_bytes([a, b]) & 0x0FFF != 0 {
+        return Ok(frame);
+    }
+    let len = frame.len() - vlan::TAG_LEN;
+    if len > LEN_MAX {
+        return Err(Error::Length);
+    }
+    into[..at].copy_from_slice(&frame[..at]);
+    into[at..len].copy_from_slice(&frame[at + vlan::TAG_LEN..]);
+    Ok(&into[..len])
+}
+
 impl<'a> Repr<'a> {
     /// Reads a whole frame without its check sequence.
     ///
@@ -333,6 +367,16 @@ impl Frame {
     /// The whole frame without its check sequence.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+
+    /// Writes the whole frame in parts, with the tag of a priority; without one for priority 0.
+    pub fn write(&self, priority: u8, mut put: impl FnMut(&[u8])) {
+        let (addresses, rest) = self.as_bytes().split_at(ethernet::ADDRESSES_LEN);
+        put(addresses);
+        if priority > 0 {
+            put(&[0x81, 0x00, priority << 5, 0]);
+        }
+        put(rest);
     }
 
     /// Writes a message that is not a report.

@@ -16,7 +16,7 @@ use sluicenet_proto::overlay::tunnel::{Inner, flow_hash};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
 use sluicenet_wire::ethernet::{ADDRESSES_LEN, EtherType, HEADER_LEN, MacAddress, inner_type};
-use sluicenet_wire::{qcn, vlan, zcredit};
+use sluicenet_wire::{qcn, vlan, xco, zcredit};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -134,6 +134,8 @@ pub(super) struct Counters {
     pub forged: u64,
     /// Frames of tenants that imitate congestion notifications.
     pub notifications_forged: u64,
+    /// Frames of tenants that imitate messages of XCo.
+    pub messages_forged: u64,
     /// Stations announced here that the controller has assigned to another server: they moved, or their address is in use.
     pub stations_lost: u64,
 }
@@ -495,6 +497,12 @@ impl<K: UplinkKind> Inside<K> {
             self.link.drop_out(DropReason::Reserved, bytes.len() as u32);
             return;
         }
+        if K::IS_MANAGED && self.link.queues().gate().is_some() && xco::is_message(bytes) {
+            // Only the gate speaks to the controller, and only the controller to gates.
+            self.counters.messages_forged += 1;
+            self.link.drop_out(DropReason::Reserved, bytes.len() as u32);
+            return;
+        }
         if !self.wait_for_credit(bytes, domain, priority) {
             self.send(bytes, None, domain, priority);
         }
@@ -523,6 +531,25 @@ impl<K: UplinkKind> Inside<K> {
                     self.answer(answer, domain, priority);
                 }
             }
+        }
+    }
+
+    /// Sends the messages of the gate, if there is one.
+    #[inline]
+    pub fn run_gate(&mut self) {
+        let (now, own) = (self.now, self.link.link().address);
+        if self.link.queues().gate().is_none() {
+            return;
+        }
+        loop {
+            let mut bytes = self.memory();
+            let Some(gate) = self.link.queues_mut().gate_mut() else { return };
+            let priority = gate.priority();
+            if !gate.poll_message(now, own, &mut bytes) {
+                self.reuse(bytes);
+                return;
+            }
+            self.link.enqueue_of(now, Origin::Own, priority, bytes.len() as u32, bytes);
         }
     }
 

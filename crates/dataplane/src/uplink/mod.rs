@@ -8,6 +8,7 @@
 //! pauses the class.
 
 mod credits;
+mod gate_report;
 mod inside;
 mod kind;
 mod report;
@@ -24,7 +25,7 @@ pub use kind::UplinkKind;
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::gate::{Gate, StationPolicy};
-use sluicenet_node::uplink::{self, Front, Link, Managed, Queues};
+use sluicenet_node::uplink::{self, Front, Gated, Link, Managed, Queues};
 use sluicenet_node::vale::Action;
 use sluicenet_node::vtep::Vtep;
 use sluicenet_proto::frame::{Priority, PrioritySet};
@@ -170,6 +171,12 @@ impl From<Uplink<PacketDevice>> for Box<dyn Port> {
     }
 }
 
+impl From<Uplink<PacketDevice, Gated>> for Box<dyn Port> {
+    fn from(uplink: Uplink<PacketDevice, Gated>) -> Self {
+        Box::new(uplink)
+    }
+}
+
 impl From<Uplink<PacketDevice, Managed<Vec<u8>>>> for Box<dyn Port> {
     fn from(uplink: Uplink<PacketDevice, Managed<Vec<u8>>>) -> Self {
         Box::new(uplink)
@@ -203,6 +210,7 @@ impl<D: Device + Send, K: UplinkKind> Port for Uplink<D, K> {
         inside.run_credits();
         inside.run_zbridge();
         inside.run_tunnels();
+        inside.run_gate();
         self.transmit().map_err(|_| BrokenPort)
     }
 
@@ -266,7 +274,10 @@ impl<D: Device + Send, K: UplinkKind> Port for Uplink<D, K> {
         read(&mut addresses);
         let [to, from] = [0, 6].map(|at| MacAddress(std::array::from_fn(|i| addresses[at + i])));
         let class = frame.priority;
-        if K::IS_MANAGED && !self.inside.limits_admit(frame.domain, class, to, read) {
+        if K::IS_MANAGED
+            && !(self.inside.limits_admit(frame.domain, class, to, read)
+                && self.inside.link.queues().has_room_for(class, frame.domain, to, from))
+        {
             return Ok(false);
         }
         let Inside { overlay: Some(overlay), zcredit, zbridge, now, .. } = &mut self.inside else { return Ok(true) };
@@ -290,6 +301,7 @@ impl<D: Device + Send, K: UplinkKind> Port for Uplink<D, K> {
         self.inside.run_credits();
         self.inside.run_zbridge();
         self.inside.run_tunnels();
+        self.inside.run_gate();
         self.transmit().map_err(|_| BrokenPort)
     }
 
@@ -368,6 +380,10 @@ impl<D: Device + Send, K: UplinkKind> Port for Uplink<D, K> {
     }
 
     fn close(&mut self) {
+        let now = self.inside.now;
+        if let Some(gate) = self.inside.link.queues_mut().gate_mut() {
+            gate.leave(now);
+        }
         self.inside.link.pause_neighbour();
     }
 

@@ -19,6 +19,10 @@ impl<K: UplinkKind> Inside<K> {
         if let Some(limits) = self.link.queues().limits() {
             self.report_limits(limits, show);
         }
+        if let Some(gate) = self.link.queues().gate() {
+            super::gate_report::report(gate, self.now, show);
+            show("xco_forged_by_tenants", self.counters.messages_forged);
+        }
         if let Some(overlay) = &self.overlay {
             self.report_overlay(overlay, show);
         }

@@ -28,7 +28,7 @@ use sluicenet_wire::qcn;
 pub const LIMITED_MOST: u64 = 64 << 10;
 /// Bytes of a class in limited queues above which the class takes no more frames: the frames of channels and streams,
 /// which do not ask for the room of a queue, must not fill the memory.
-const HELD_MOST: u64 = 4 << 20;
+pub(super) const HELD_MOST: u64 = 4 << 20;
 /// The most limiters.
 const LIMITERS_MOST: usize = 1024;
 /// The number of sent frames whose destination or flow is remembered.

@@ -6,7 +6,7 @@
 //!   excess over the headroom is a violation and counted as one.
 //! - Frames from the switch wait in a queue for each class and leave at the speed of the link. The neighbour's pauses
 //!   stop the queue. Pause frames go ahead of data. [`Managed`] queues also obey the network's congestion notifications,
-//!   and share the link among classes by bandwidth.
+//!   and share the link among classes by bandwidth. [`Gated`] queues hold the frames of each pair until XCo permits them.
 //! - A class that is paused for too long while it has frames is in a storm. Its frames, old and new, are dropped and
 //!   counted until no pause came for a while, so that no other traffic waits for them.
 //! - received = shown to the switch + dropped + inside; taken = sent + dropped + inside.
@@ -15,11 +15,13 @@
 //! the queues of frames to be sent.
 
 mod config;
+mod gated;
 mod limits;
 mod managed;
 mod queues;
 
 pub use config::{Link, NoHeadroom};
+pub use gated::{GateConfig, GateCounters, Gated};
 pub use limits::{LIMITED_MOST, LimitCounters, Limited, Limits};
 pub use managed::Managed;
 pub use queues::{Outgoing, Queues, Waiting};
@@ -200,6 +202,11 @@ impl<R: Copy, T, O: Outgoing<T>> Uplink<R, T, O> {
     /// The queues of frames to be sent.
     pub fn queues(&self) -> &O {
         &self.leaving
+    }
+
+    /// The queues of frames to be sent, to be told what changes in them.
+    pub fn queues_mut(&mut self) -> &mut O {
+        &mut self.leaving
     }
 
     /// The uplink's counters.

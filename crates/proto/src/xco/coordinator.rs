@@ -39,8 +39,8 @@ const SUSPICION: u64 = 5;
 const _: () = assert!(SUSPICION > 8 / ALIVES * 2 && SUSPICION < 8);
 /// Parts of a lease after which the next controller is asked.
 const SEARCHES: u64 = 64;
-/// How late a frame may be sent and still count as on time: timers of a real host are that coarse.
-const LATE: Duration = Duration::from_us(20);
+/// How late a frame may be sent and still count as on time: timers of a host that does nothing else are that coarse.
+pub const LATE: Duration = Duration::from_us(20);
 /// How much two clocks may drift apart, as 1 in so many: twice the 50 ppm that Ethernet allows each of them (802.3, 22.2.2).
 const DRIFT: u64 = 10_000;
 /// Time for which a flow waits for a working controller before it sends anyway: longer than 200 senders need for turns of
@@ -72,6 +72,8 @@ pub struct CoordinatorConfig {
     pub entries: usize,
     /// Destinations that it keeps in mind.
     pub flows: usize,
+    /// How late a frame may be sent and still count as on time: the flow catches up with its rate by that much.
+    pub late: Duration,
     /// A random number.
     pub nonce: u32,
 }
@@ -324,7 +326,7 @@ impl Coordinator {
             return Permit::Now;
         }
         let on_demand = self.session.is_some_and(|session| session.on_demand);
-        let (small, link) = (self.config.small_kbps, self.config.rate_kbps);
+        let (small, link, late) = (self.config.small_kbps, self.config.rate_kbps, self.config.late);
         let Some(flow) = self.flow(now, to) else { return Permit::Wait };
         flow.idle_at = Instant::MAX;
         if flow.free_until > now {
@@ -344,7 +346,7 @@ impl Coordinator {
                 return if slice.next_at + time <= slice.until { Permit::At(slice.next_at) } else { Permit::Wait };
             }
             if now + time <= slice.until {
-                slice.next_at = slice.next_at.max(Instant(now.0.saturating_sub(LATE.0))) + time;
+                slice.next_at = slice.next_at.max(Instant(now.0.saturating_sub(late.0))) + time;
                 flow.waits_since = Instant::MAX;
                 return Permit::Now;
             }
@@ -489,7 +491,8 @@ impl Coordinator {
             self.counters.forged += 1;
             return;
         }
-        if self.epoch.is_some_and(|epoch| is_later_epoch(epoch, head.epoch)) {
+        // A controller that was started again after a long time may count from anywhere. While there is no other, it is taken.
+        if !self.is_uncontrolled(now) && self.epoch.is_some_and(|epoch| is_later_epoch(epoch, head.epoch)) {
             self.counters.stale += 1;
             return;
         }

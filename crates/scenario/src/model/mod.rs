@@ -46,7 +46,7 @@ pub use workload::{
     Transport, Workload,
 };
 pub(crate) use workload::{WORKLOADS, World};
-pub use xco::{NoHysteresis, Xco, XcoKind, XcoWeight};
+pub use xco::{LEASE as XCO_LEASE, NoHysteresis, SLICE as XCO_SLICE, SMALL as XCO_SMALL, Xco, XcoKind, XcoWeight};
 
 use serde::Serialize;
 use std::sync::Arc;

@@ -12,11 +12,11 @@ use sluicenet_proto::units::Rate;
 use sluicenet_proto::xco::{SLICE_MAX, SLICE_MIN, WEIGHT_MAX};
 
 /// Timeslices.
-const SLICE: RangeInclusive<Duration> = SLICE_MIN..=SLICE_MAX;
+pub const SLICE: RangeInclusive<Duration> = SLICE_MIN..=SLICE_MAX;
 /// Leases: within a shorter one no message of a congested network arrives.
-const LEASE: RangeInclusive<Duration> = Duration::from_ms(10)..=DURATION_MAX;
+pub const LEASE: RangeInclusive<Duration> = Duration::from_ms(10)..=DURATION_MAX;
 /// Least and largest rate of a small flow; messages count kb/s.
-const SMALL: RangeInclusive<Rate> = Rate(0)..=crate::units::RATE_MAX;
+pub const SMALL: RangeInclusive<Rate> = Rate(0)..=crate::units::RATE_MAX;
 
 choices! {
     /// The kind of XCo's directives.

@@ -5,6 +5,7 @@ use super::policy::POLICY;
 use super::port::PortKeys;
 use super::qcn::Limiting;
 use super::tcp_tunnel::TcpTunnel;
+use super::xco::{Coordination, HostKeys};
 use super::{LogFormat, PORTS_MAX};
 use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_proto::time::Duration;
@@ -28,6 +29,8 @@ pub(crate) static ROOT: Spec = tables! {
     uplink: Kind::Table(UplinkKeys::SPEC),
     qcn: Kind::Table(Limiting::SPEC),
     ets: Kind::Table(Ets::SPEC),
+    xco: Kind::Table(Coordination::SPEC),
+    host: Kind::Tables(&[HostKeys::SPEC]),
     overlay: Kind::Table(OverlayKeys::SPEC),
     network: Kind::Tables(&[NetworkKeys::SPEC]),
     server: Kind::Tables(&[ServerKeys::SPEC]),

@@ -6,6 +6,7 @@ mod policy;
 mod port;
 mod qcn;
 mod tcp_tunnel;
+mod xco;
 
 pub(crate) use keys::ROOT;
 pub(super) use policy::objection;
@@ -13,6 +14,7 @@ pub use port::{PortConfig, PortKind, port_from_words};
 pub(crate) use port::{PortKeys, port_of};
 pub use qcn::{LimitersOf, Limiting};
 pub use tcp_tunnel::TcpTunnel;
+pub use xco::Coordination;
 
 use checks::Name;
 use keys::{
@@ -94,6 +96,8 @@ pub struct UplinkConfig {
     pub limiting: Option<Limiting>,
     /// Shares of the link's bandwidth; the priorities take turns without them.
     pub ets: Option<EtsConfig>,
+    /// The gate of XCo.
+    pub xco: Option<Coordination>,
     /// The overlay; without it the uplink is only a trunk.
     pub overlay: Option<OverlayConfig>,
 }
@@ -268,7 +272,7 @@ fn priorities(list: &[u8]) -> PrioritySet {
 
 fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<UplinkConfig>> {
     if !root.has("uplink") {
-        for name in ["qcn", "ets", "overlay", "network", "server", "zcredit", "zbridge", "tcp_tunnel"] {
+        for name in ["qcn", "ets", "xco", "host", "overlay", "network", "server", "zcredit", "zbridge", "tcp_tunnel"] {
             if root.has(name) {
                 return Err(root.error(name, format!("[{name}] without [uplink]")));
             }
@@ -287,6 +291,7 @@ fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<U
         buffer: keys.buffer.map(|bytes| bytes.as_bytes() as u32),
         segmentation: keys.segmentation,
         limiting: qcn::read(root, keys.rate)?,
+        xco: xco::read(root, keys.rate)?,
         ets: Ets::of(&root.section("ets")?)?,
         overlay: match root.has("overlay") {
             true => Some(overlay(root, vale, lossless, path)?),

@@ -19,7 +19,7 @@ use sluicenet_proto::frame::{Frame, HostId, Priority};
 use sluicenet_proto::rng::hash_words;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::xco::controller::{Controller, ControllerConfig, ControllerCounters};
-use sluicenet_proto::xco::coordinator::{Body, Coordinator, CoordinatorConfig, CoordinatorCounters, Permit};
+use sluicenet_proto::xco::coordinator::{Body, Coordinator, CoordinatorConfig, CoordinatorCounters, Permit, LATE};
 use sluicenet_proto::xco::slices::SliceCounters;
 use sluicenet_proto::xco::topology::Topology;
 
@@ -57,6 +57,7 @@ impl StageConfig for XcoGateConfig {
             entries: REPORT_ENTRIES,
             // A simulated server forgets nobody.
             flows: usize::MAX,
+            late: LATE,
             nonce: hash_words(&[seed, 0x7863, host.into()]) as u32,
         };
         Box::new(XcoGate {

@@ -4,7 +4,7 @@ use super::world::{FRAME, LEASE, mac};
 use super::{GBPS, rows};
 use crate::time::{Duration, Instant};
 use crate::xco::controller::{Controller, ControllerConfig, PolicyConfig, Weights};
-use crate::xco::coordinator::{Coordinator, CoordinatorConfig, Permit};
+use crate::xco::coordinator::{Coordinator, CoordinatorConfig, Permit, LATE};
 use crate::xco::hierarchy::{Coordinators, Hierarchy, HierarchyConfig};
 use crate::xco::slices::SliceConfig;
 use crate::xco::topology::Topology;
@@ -83,6 +83,7 @@ impl World {
                     small_kbps: 0,
                     entries: 8,
                     flows: 64,
+                    late: LATE,
                     nonce: node * 4 + level as u32,
                 };
                 (node / size * size..(node / size + 1) * size, Coordinator::new(now, config))

@@ -4,7 +4,7 @@ use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::xco::Node;
 use crate::xco::controller::{Controller, ControllerConfig, Peer};
-use crate::xco::coordinator::{Body, Coordinator, CoordinatorConfig, Permit};
+use crate::xco::coordinator::{Body, Coordinator, CoordinatorConfig, Permit, LATE};
 use crate::xco::topology::Topology;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -87,6 +87,7 @@ impl World {
                     small_kbps: 0,
                     entries: 4,
                     flows: 64,
+                    late: LATE,
                     nonce: 1_000 + node,
                 },
             )
