@@ -38,6 +38,7 @@ mod top;
 mod validate;
 mod values;
 mod xco;
+mod xco_program;
 
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
@@ -91,6 +92,8 @@ enum Verb {
     Switch(switch::Switch),
     /// A bump in the wire: congestion control for switches that have none
     Bump(bump::BumpVerb),
+    /// XCo: a central controller that tells hosts when they may send, and its agent for hosts without the switch
+    Xco(xco_program::XcoVerb),
     /// The controller of an overlay, which knows the server of each endpoint
     Controller(controller::Controller),
     /// Inside a guest: reports the room of its sockets to the switch
@@ -146,6 +149,7 @@ pub fn main() -> ExitCode {
         Verb::Bench(v) => v.main(global),
         Verb::Switch(v) => v.main(global),
         Verb::Bump(v) => v.main(global),
+        Verb::Xco(v) => v.main(global),
         Verb::Controller(v) => v.main(global),
         Verb::Agent(v) => v.main(global),
         Verb::Top(v) => v.main(global),

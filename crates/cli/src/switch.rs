@@ -246,6 +246,9 @@ pub(super) fn show(status: &Status, global: Global) {
         return;
     }
     let l = status.ledger;
+    if let Some(xco) = &status.xco {
+        return output::print(&super::xco_program::text(status, xco));
+    }
     let what = if status.bump.is_some() { "bump" } else { "switch" };
     let mut text = format!(
         "{what} {} (process {}, up {:.0} s): {} frames accepted = {} delivered + {} dropped + {} queued\n",

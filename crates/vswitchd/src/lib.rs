@@ -4,6 +4,7 @@
 //! | module | knows |
 //! |---|---|
 //! | `bump` | a bump in the wire as a program: its file and its loops |
+//! | `xco` | the controller of XCo as a program: its file, its network and its loop |
 //! | `served` | what a switch and a bump have in common for the modules below |
 //! | `config` | the configuration file and the meaning of its keys |
 //! | `daemon` | start, reload and stop; the ports of the file and those of the engine |
@@ -35,3 +36,4 @@ mod served;
 pub mod status;
 pub mod uplink;
 pub mod watch;
+pub mod xco;

@@ -4,6 +4,7 @@
 use super::bump::status::QueueStatus;
 use super::served::Served;
 use super::status::{PortStatus, Status};
+use super::xco::status::XcoStatus;
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -427,6 +428,42 @@ pub static METRICS: &[Metric] = &[
             }
         },
     ),
+    m(
+        "sluicenet_xco_active",
+        "gauge",
+        "",
+        "1 while a controller of XCo gives directives, 0 while it is the standby",
+        |s, status| s.of_xco(status, |x| u64::from(x.role == "active")),
+    ),
+    m("sluicenet_xco_members", "gauge", "", "hosts that have joined a controller of XCo", |s, status| {
+        s.of_xco(status, |x| x.members as u64);
+    }),
+    m("sluicenet_xco_flows", "gauge", "", "flows whose frames wait, as their hosts reported", |s, status| {
+        s.of_xco(status, |x| x.flows as u64);
+    }),
+    m(
+        "sluicenet_xco_events_total",
+        "counter",
+        "event",
+        "events at a controller of XCo or its agent, and messages that were refused by their reasons",
+        |s, status| {
+            for (event, n) in status.xco.iter().flat_map(|x| &x.events) {
+                s.add(&[("event", event)], n);
+            }
+        },
+    ),
+    m(
+        "sluicenet_xco_messages_total",
+        "counter",
+        "fate",
+        "messages of XCo at the device: received, sent, malformed, for another address (elsewhere), without room (unsent), \
+            and frames that are none (other_frames)",
+        |s, status| {
+            for (fate, n) in status.xco.iter().flat_map(|x| &x.messages) {
+                s.add(&[("fate", fate)], n);
+            }
+        },
+    ),
 ];
 
 const fn m(
@@ -464,6 +501,10 @@ impl Samples<'_> {
         for q in status.bump.iter().flat_map(|b| &b.queues) {
             self.add(&[("downstream", &q.port)], value(q));
         }
+    }
+
+    fn of_xco(&mut self, status: &Status, value: fn(&XcoStatus) -> u64) {
+        status.xco.iter().for_each(|x| self.add(&[], value(x)));
     }
 
     fn both_directions(&mut self, status: &Status, values: fn(&PortStatus) -> [u64; 2]) {

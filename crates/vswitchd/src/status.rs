@@ -2,6 +2,7 @@
 
 use super::bump::status::BumpStatus;
 use super::config::{Config, PortConfig, UPLINK_NAME};
+use super::xco::status::XcoStatus;
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::engine::{Access, Engine, PortReport};
 use sluicenet_node::vale::Counters;
@@ -32,6 +33,9 @@ pub struct Status {
     /// The state of a bump; none of a switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bump: Option<Box<BumpStatus>>,
+    /// The state of a controller of XCo, or of its agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xco: Option<Box<XcoStatus>>,
     /// The counters of removed ports; with those of all other ports they add up to the ledger.
     #[serde(default)]
     pub gone: Gone,
@@ -215,6 +219,7 @@ impl Snapshot {
                 .chain(ports.iter().map(|p| self.port((&p.name, p.kind.name(), p.mac, p.access), at(&p.name))))
                 .collect(),
             bump: None,
+            xco: None,
             gone: Gone {
                 accepted: self.gone.accepted,
                 delivered: self.gone.delivered,

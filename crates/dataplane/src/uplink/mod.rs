@@ -20,6 +20,7 @@ use crate::fabric::Device;
 use crate::kernel::packet::PacketDevice;
 use crate::port::{self, BrokenPort, Candidate, Delivery, Descriptor, Offload, OverlayChange, Port};
 use credits::ZCredit;
+pub use gate_report::report_coordinator;
 use inside::{Inside, LONGEST, Overlay};
 pub use kind::UplinkKind;
 use rustix::event::{PollFd, PollFlags};

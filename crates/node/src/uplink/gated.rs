@@ -14,13 +14,12 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use sluicenet_proto::frame::{PRIORITIES, Priority, PrioritySet};
 use sluicenet_proto::time::Instant;
+use sluicenet_proto::units::Rate;
 use sluicenet_proto::xco::Node;
 use sluicenet_proto::xco::coordinator::{Coordinator, CoordinatorConfig, CoordinatorCounters, Permit};
 use sluicenet_wire::ethernet::{ADDRESSES_LEN, MacAddress};
 use sluicenet_wire::xco::{LEN_MAX, Repr, is_message, without_tag};
 
-/// Bytes of permitted frames that wait for the link: more than a device takes at once.
-const RELEASED_MOST: u64 = 32 << 10;
 /// Queues of pairs. Frames of further pairs share a queue for each destination: senders cannot fill the memory with addresses.
 const PAIRS_MOST: usize = 4096;
 
@@ -97,6 +96,8 @@ pub struct Gated {
     last: (MacAddress, Option<Node>),
     own: Node,
     queue_most: u64,
+    /// Bytes of permitted frames that wait for the link: as many as it sends in the time by which frames may be late.
+    released_most: u64,
     priority: Priority,
     /// Pairs whose frames wait.
     pairs: Vec<Pair>,
@@ -125,6 +126,7 @@ impl Gated {
     /// As [`Coordinator::new`].
     pub fn new(now: Instant, config: GateConfig) -> Gated {
         let GateConfig { coordinator, stations, queue, priority } = config;
+        let released_most = Rate(u64::from(coordinator.rate_kbps) * 1_000).bytes_in(coordinator.late).max(1);
         Gated {
             queues: Queues::default(),
             own: coordinator.node,
@@ -132,6 +134,7 @@ impl Gated {
             stations,
             last: (MacAddress::default(), None),
             queue_most: queue,
+            released_most,
             priority,
             pairs: Vec::new(),
             free: Vec::new(),
@@ -216,7 +219,7 @@ impl Gated {
     }
 
     fn is_full(&self, p: Priority) -> bool {
-        self.queues.queues[p as usize].bytes >= RELEASED_MOST
+        self.queues.queues[p as usize].bytes >= self.released_most
     }
 
     /// Asks for a frame that no other one waits for; whether it may leave now.

@@ -41,6 +41,16 @@ pub enum PolicyConfig {
     Rates(Duration),
 }
 
+impl PolicyConfig {
+    /// The longest time for which a directive holds.
+    pub fn longest(&self, weights: &Weights) -> Duration {
+        match self {
+            PolicyConfig::Slices(slices) => slices.slice.saturating_mul(weights.max().into()),
+            PolicyConfig::Rates(period) => *period,
+        }
+    }
+}
+
 /// Weights that are not 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Weights {
@@ -257,10 +267,7 @@ impl Controller {
     /// With a lease in which a slice of the largest weight does not end twice: a standby could not know that slices of the
     /// other controller are over.
     pub fn new(now: Instant, topology: Topology, config: ControllerConfig, epoch: u16, is_standby: bool) -> Controller {
-        let longest = match config.policy {
-            PolicyConfig::Slices(slices) => slices.slice.saturating_mul(config.weights.max().into()),
-            PolicyConfig::Rates(period) => period,
-        };
+        let longest = config.policy.longest(&config.weights);
         assert!(config.lease.0 / 2 > longest.0, "half a lease is longer than every slice");
         let has_windows = config.hierarchy.is_none() || matches!(config.policy, PolicyConfig::Slices(_));
         assert!(has_windows, "rates are given at any time, and levels take turns");
@@ -300,6 +307,13 @@ impl Controller {
     /// The counters.
     pub fn counters(&self) -> &ControllerCounters {
         &self.counters
+    }
+    /// Changes the weights of flows, from their next reports on. The longest slice may not become longer than half a lease: such
+    /// weights are left as they are.
+    pub fn set_weights(&mut self, weights: Weights) {
+        if self.config.lease.0 / 2 > self.config.policy.longest(&weights).0 {
+            self.config.weights = weights;
+        }
     }
     /// The counters of timeslices, where there are any.
     pub fn slice_counters(&self) -> Option<&SliceCounters> {
