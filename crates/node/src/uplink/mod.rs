@@ -608,6 +608,8 @@ impl<R: Copy, T: Limited> Uplink<R, T, Managed<T>> {
 }
 
 #[cfg(test)]
+mod gated_tests;
+#[cfg(test)]
 mod managed_tests;
 #[cfg(test)]
 mod tests;
