@@ -32,6 +32,8 @@ pub enum Leftover {
     Folder(PathBuf),
     /// The program by which a bump that has ended lets frames pass at a device.
     Wire(Box<Device>),
+    /// The queues of XCo's agent at a device.
+    Classes(Box<Device>),
 }
 
 /// A device by its namespace and name.
@@ -50,6 +52,7 @@ impl fmt::Display for Leftover {
             Leftover::Namespace(name) => write!(f, "namespace {name}"),
             Leftover::Folder(path) => write!(f, "{}", path.display()),
             Leftover::Wire(at) => write!(f, "the wire at {}", at.device),
+            Leftover::Classes(at) => write!(f, "the classes at {}", at.device),
         }
     }
 }
@@ -61,6 +64,7 @@ impl Leftover {
             Leftover::Namespace(name) => format!("namespace {name}"),
             Leftover::Folder(path) => format!("folder {}", path.display()),
             Leftover::Wire(at) => format!("wire {} {}", at.device, at.namespace),
+            Leftover::Classes(at) => format!("classes {} {}", at.device, at.namespace),
         }
     }
 
@@ -73,9 +77,10 @@ impl Leftover {
             }
             "namespace" => Leftover::Namespace(rest.into()),
             "folder" => Leftover::Folder(rest.into()),
-            "wire" => {
+            "wire" | "classes" => {
                 let (device, namespace) = rest.split_once(' ')?;
-                Leftover::Wire(Box::new(Device { namespace: namespace.into(), device: device.into() }))
+                let at = Box::new(Device { namespace: namespace.into(), device: device.into() });
+                if kind == "wire" { Leftover::Wire(at) } else { Leftover::Classes(at) }
             }
             _ => return None,
         })

@@ -16,13 +16,18 @@ pub(super) const DEVICE_RETRY: Duration = Duration::from_us(50);
 /// that the device sends. Frames that it sends bypass the queueing discipline, so that the caller learns when the device is
 /// full.
 pub(super) fn open_packet_socket(fd: OwnedFd, device: u32) -> io::Result<OwnedFd> {
+    open_for_type(fd, device, libc::ETH_P_ALL as u16)
+}
+
+/// The same, but it receives only frames of a type, also behind the tag of a priority, which the kernel removes.
+pub(super) fn open_for_type(fd: OwnedFd, device: u32, ethertype: u16) -> io::Result<OwnedFd> {
     let set = |level, name, value| sys::set_option(fd.as_fd(), level, name, value);
     set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_MEMORY)?;
     set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
     set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
     set(libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
     sys::set_promiscuous(fd.as_fd(), device)?;
-    sys::bind_packet(fd.as_fd(), device, libc::ETH_P_ALL as u16)?;
+    sys::bind_packet(fd.as_fd(), device, ethertype)?;
     Ok(fd)
 }
 

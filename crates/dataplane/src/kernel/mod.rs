@@ -6,6 +6,7 @@
 //! - [`packet`]: a plain device, such as the one to the fabric.
 //! - [`socket`]: a guest's device that QEMU emulates, without memory shared with the guest.
 //! - [`wire`]: what connects two devices while no bump serves them.
+//! - [`classes`]: queues of the kernel for each destination, which a program opens and shuts.
 //! - [`netns`], [`link`]: namespaces and their devices; [`edge`]: frames that the kernel itself dropped, by location.
 //! - [`agent`]: a program inside a guest that reports the room of its sockets.
 //! - [`lan`], [`load`]: tenants, and programs that send and receive at full speed, for experiments.
@@ -13,6 +14,7 @@
 //! System calls that need `unsafe` are in `sys` and nowhere else.
 
 pub mod agent;
+pub mod classes;
 pub mod edge;
 mod error;
 pub mod lan;

@@ -14,6 +14,7 @@ use crate::port::{BrokenPort, Delivery, Inside, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
+use sluicenet_wire::ethernet::EtherType;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
@@ -132,12 +133,36 @@ impl PacketDevice {
         buffers: u32,
         pieces: Pieces,
     ) -> Result<PacketDevice, KernelError> {
+        PacketDevice::open_of(namespace, name, buffers, pieces, None)
+    }
+
+    /// Opens a device for frames of one type: all others stay with the kernel.
+    pub fn open_for_type(
+        namespace: &Namespace,
+        name: &str,
+        buffers: u32,
+        ethertype: EtherType,
+    ) -> Result<PacketDevice, KernelError> {
+        PacketDevice::open_of(namespace, name, buffers, Pieces::Frames, Some(ethertype))
+    }
+
+    fn open_of(
+        namespace: &Namespace,
+        name: &str,
+        buffers: u32,
+        pieces: Pieces,
+        ethertype: Option<EtherType>,
+    ) -> Result<PacketDevice, KernelError> {
         let (socket, link, runs) = namespace.enter(|| {
             let link = Links::open()?.get(name)?;
             let opened = sys::packet_socket().and_then(|fd| {
                 let headers = |fd: &OwnedFd| sys::set_option(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1);
                 let runs = pieces != Pieces::Frames && headers(&fd).is_ok();
-                device::open_packet_socket(fd, link.index).map(|fd| (fd, runs))
+                let fd = match ethertype {
+                    Some(ethertype) => device::open_for_type(fd, link.index, ethertype.0),
+                    None => device::open_packet_socket(fd, link.index),
+                };
+                fd.map(|fd| (fd, runs))
             });
             let (socket, runs) = opened.tried(|| format!("a packet socket at {name}"))?;
             Ok::<_, KernelError>((socket, link, runs))

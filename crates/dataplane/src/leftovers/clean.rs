@@ -1,6 +1,7 @@
 //! Removes the leftovers of processes that have ended.
 
 use super::{Leftover, records, started};
+use crate::kernel::classes::Classes;
 use crate::kernel::netns::Namespace;
 use crate::kernel::wire::Wire;
 use rustix::process::{Pid, Signal, kill_process};
@@ -82,6 +83,12 @@ fn remove(thing: &Leftover) -> io::Result<bool> {
         },
         Leftover::Wire(at) => match Namespace::open(&at.namespace) {
             Ok(namespace) => Ok(Wire::remove(&namespace, &at.device)?),
+            // Its devices are gone with it.
+            Err(e) if e.why().kind() == ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e.into()),
+        },
+        Leftover::Classes(at) => match Namespace::open(&at.namespace) {
+            Ok(namespace) => Ok(Classes::remove(&namespace, &at.device)?),
             // Its devices are gone with it.
             Err(e) if e.why().kind() == ErrorKind::NotFound => Ok(false),
             Err(e) => Err(e.into()),

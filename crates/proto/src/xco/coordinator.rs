@@ -89,6 +89,23 @@ pub enum Permit {
     Wait,
 }
 
+/// What a queue may send that its driver opens and shuts, without seeing its frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Valve {
+    /// At this rate in kb/s, until this time.
+    Open {
+        /// The highest rate.
+        rate_kbps: u32,
+        /// The end; [`Instant::MAX`] until something changes.
+        until: Instant,
+    },
+    /// As a small flow: bursts of [`SMALL_BURST_BYTES`] at the rate of small flows. Frames that wait then are those of a larger
+    /// flow.
+    Small,
+    /// Nothing.
+    Shut,
+}
+
 /// Counts of a coordinator. Those of refused messages name their reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoordinatorCounters {
@@ -386,6 +403,64 @@ impl Coordinator {
             (Some(_), None) => {}
             (None, _) => self.is_dirty = true,
         }
+    }
+
+    /// What the queue to a node may send, where the driver sees no frames: `waiting` bytes wait in it, and `sent` bytes have left it
+    /// since the last call. Call this regularly, and after each message.
+    pub fn valve(&mut self, now: Instant, to: Node, waiting: u64, sent: u64) -> Valve {
+        let link = self.config.rate_kbps;
+        let free = Valve::Open { rate_kbps: link, until: Instant::MAX };
+        if self.is_uncontrolled(now) {
+            self.counters.uncontrolled += u64::from(sent > 0);
+            return free;
+        }
+        let on_demand = self.session.is_some_and(|session| session.on_demand);
+        let (small, hysteresis) = (self.config.small_kbps, self.config.hysteresis);
+        let is_active = waiting > 0 || sent > 0;
+        let Some(flow) = self.flow(now, to) else { return Valve::Shut };
+        if flow.free_until > now {
+            (flow.is_backlogged, flow.waits_since) = (false, Instant::MAX);
+            return Valve::Open { rate_kbps: link, until: flow.free_until };
+        }
+        if on_demand && !flow.is_held {
+            if flow.measure(now, sent, small) {
+                self.is_dirty = true;
+            }
+            return free;
+        }
+        if let Some(slice) = flow.slice.filter(|slice| slice.until > now) {
+            flow.is_backlogged = waiting > 0;
+            if sent > 0 || waiting == 0 {
+                flow.waits_since = Instant::MAX;
+            }
+            match hysteresis {
+                Some(_) if waiting > 0 => flow.idle_at = Instant::MAX,
+                // A queue of the kernel that sends at its rate is mostly empty.
+                Some(hysteresis) if is_active || flow.idle_at == Instant::MAX => {
+                    flow.idle_at = now + hysteresis;
+                    self.timeout = self.timeout.min(now + hysteresis);
+                }
+                _ => {}
+            }
+            let rate_kbps = if slice.rate_kbps == 0 { link } else { slice.rate_kbps };
+            return Valve::Open { rate_kbps, until: slice.until };
+        }
+        if waiting == 0 {
+            let valve = if small > 0 && flow.reported == Change::Idle { Valve::Small } else { Valve::Shut };
+            if flow.is_backlogged {
+                (flow.is_backlogged, flow.waits_since) = (false, Instant::MAX);
+                self.is_dirty = true;
+            }
+            return valve;
+        }
+        if !flow.is_backlogged || flow.waits_since == Instant::MAX {
+            flow.is_backlogged = true;
+            flow.waits_since = flow.waits_since.min(now);
+            let starved = flow.waits_since + STARVED;
+            self.is_dirty = true;
+            self.wake(starved);
+        }
+        Valve::Shut
     }
 
     /// The flow to a node; none if there are too many and none of them is over.

@@ -21,6 +21,7 @@ use sluicenet_dataplane::xco::{ControllerLoop, ControllerReport};
 use sluicenet_proto::time::Instant as Time;
 use sluicenet_proto::xco::controller::{Controller, ControllerConfig};
 use sluicenet_wire::ethernet::MacAddress;
+use sluicenet_wire::xco::ETHERTYPE;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +52,7 @@ fn epoch() -> u16 {
 /// Opens the device; returns the controller's loop and its address.
 fn open(config: &Config) -> io::Result<(ControllerLoop, MacAddress)> {
     let space = namespace(&config.netns)?;
-    let device = PacketDevice::open(&space, &config.device, PACKET_BUFFERS)?;
+    let device = PacketDevice::open_for_type(&space, &config.device, PACKET_BUFFERS, ETHERTYPE)?;
     let own = match config.mac {
         Some(mac) => mac,
         None => MacAddress(space.enter(|| Links::open()?.get(&config.device))??.mac),

@@ -1,0 +1,323 @@
+//! The loop of an agent: the local coordinator of a host whose frames wait in queues of the kernel.
+
+use super::LinkCounters;
+use crate::fabric::Device;
+use crate::kernel::classes::{Backlog, Classes};
+use crate::remote::{Jobs, Remote};
+use rustix::event::{PollFd, Timespec};
+use sluicenet_proto::frame::Priority;
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::units::Rate;
+use sluicenet_proto::xco::Node;
+use sluicenet_proto::xco::coordinator::{Coordinator, CoordinatorConfig, CoordinatorCounters, SMALL_BURST_BYTES, Valve};
+use sluicenet_wire::ethernet::MacAddress;
+use sluicenet_wire::xco::{LEN_MAX, Repr, is_message, without_tag};
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The longest sleep: a stop is noticed by then.
+const SLEEP_MAX: Duration = Duration::from_ms(50);
+/// How long an ending agent waits until its open queues are empty, and how often it looks.
+const DRAIN_AT_MOST: Duration = Duration::from_secs(2);
+const DRAIN_EVERY: Duration = Duration::from_ms(5);
+
+/// The queues that an agent opens and shuts, one for each destination.
+pub trait Valves {
+    /// Lets a queue send at a rate in bytes per second, with bursts of so many bytes.
+    ///
+    /// # Errors
+    /// The queues are gone.
+    fn open(&mut self, n: usize, rate: u64, burst: u32) -> io::Result<()>;
+    /// Shuts a queue.
+    ///
+    /// # Errors
+    /// The queues are gone.
+    fn shut(&mut self, n: usize) -> io::Result<()>;
+    /// Has opened queues send.
+    fn look(&self);
+    /// What waits in each queue, and what has left it.
+    ///
+    /// # Errors
+    /// The queues are gone.
+    fn backlogs(&mut self) -> io::Result<&[Backlog]>;
+}
+
+impl Valves for Classes {
+    fn open(&mut self, n: usize, rate: u64, burst: u32) -> io::Result<()> {
+        Classes::open(self, n, rate, burst)
+    }
+    fn shut(&mut self, n: usize) -> io::Result<()> {
+        Classes::shut(self, n)
+    }
+    fn look(&self) {
+        Classes::look(self);
+    }
+    fn backlogs(&mut self) -> io::Result<&[Backlog]> {
+        Classes::backlogs(self)
+    }
+}
+
+/// Settings of an agent.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// Those of its coordinator.
+    pub coordinator: CoordinatorConfig,
+    /// The nodes of the queues.
+    pub nodes: Vec<Node>,
+    /// Its address.
+    pub own: MacAddress,
+    /// The priority of messages; those of priority 0 have no tag.
+    pub priority: Priority,
+    /// How often it looks at the queues.
+    pub poll: Duration,
+}
+
+/// The state and the counters of an agent.
+#[derive(Clone, Debug)]
+pub struct AgentReport {
+    /// Whether it has joined a controller.
+    pub is_member: bool,
+    /// Whether all frames pass.
+    pub is_uncontrolled: bool,
+    /// Queues with frames.
+    pub backlogged: usize,
+    /// Bytes that wait.
+    pub waiting: u64,
+    /// Frames that found no room.
+    pub dropped: u64,
+    /// Changes of queues.
+    pub changes: u64,
+    /// Messages.
+    pub link: LinkCounters,
+    /// Events.
+    pub coordinator: CoordinatorCounters,
+    /// The counters of the device.
+    pub device: Vec<(&'static str, u64)>,
+}
+
+/// A queue.
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    node: Node,
+    /// What it may send.
+    valve: Valve,
+    /// As it was at the last look.
+    backlog: Backlog,
+    /// Bytes that had left it when the coordinator was told.
+    told: u64,
+}
+
+impl Queue {
+    /// Its rate in kb/s, and whether that is the rate of a small flow; none while it is shut.
+    fn rate(&self, small_kbps: u32) -> Option<(u32, bool)> {
+        match self.valve {
+            Valve::Open { rate_kbps, .. } => Some((rate_kbps, false)),
+            Valve::Small => Some((small_kbps, true)),
+            Valve::Shut => None,
+        }
+    }
+}
+
+/// An agent: its coordinator, its queues, and the device at which it speaks to the controller.
+pub struct AgentLoop {
+    device: Box<dyn Device + Send>,
+    queues: Box<dyn Valves + Send>,
+    coordinator: Coordinator,
+    config: AgentConfig,
+    all: Vec<Queue>,
+    /// When the queues are looked at, and when an open one is shut.
+    looks_at: Instant,
+    shuts_at: Instant,
+    started: std::time::Instant,
+    scratch: Vec<u8>,
+    changes: u64,
+    counters: LinkCounters,
+    jobs: Jobs<AgentLoop>,
+}
+
+impl fmt::Debug for AgentLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentLoop").field("config", &self.config).field("all", &self.all).finish_non_exhaustive()
+    }
+}
+
+impl AgentLoop {
+    /// An agent that has not joined; its queues are shut.
+    pub fn new(device: Box<dyn Device + Send>, queues: Box<dyn Valves + Send>, config: AgentConfig) -> AgentLoop {
+        let queue = |&node| Queue { node, valve: Valve::Shut, backlog: Backlog::default(), told: 0 };
+        AgentLoop {
+            device,
+            queues,
+            coordinator: Coordinator::new(Instant::ZERO, config.coordinator.clone()),
+            all: config.nodes.iter().map(queue).collect(),
+            config,
+            looks_at: Instant::ZERO,
+            shuts_at: Instant::MAX,
+            started: std::time::Instant::now(),
+            scratch: Vec::new(),
+            changes: 0,
+            counters: LinkCounters::default(),
+            jobs: Jobs::default(),
+        }
+    }
+
+    /// The handle of other threads.
+    ///
+    /// # Errors
+    /// No more file descriptors.
+    pub fn remote(&mut self) -> io::Result<Remote<AgentLoop>> {
+        self.jobs.remote()
+    }
+
+    /// The state and the counters.
+    pub fn report(&self) -> AgentReport {
+        let mut device = Vec::new();
+        self.device.counters(&mut |name, n| device.push((name, n)));
+        let backlogs = || self.all.iter().map(|queue| queue.backlog);
+        AgentReport {
+            is_member: self.coordinator.is_member(),
+            is_uncontrolled: self.coordinator.is_uncontrolled(self.now()),
+            backlogged: backlogs().filter(|backlog| backlog.waiting > 0).count(),
+            waiting: backlogs().map(|backlog| backlog.waiting).sum(),
+            dropped: backlogs().map(|backlog| u64::from(backlog.dropped)).sum(),
+            changes: self.changes,
+            link: self.counters,
+            coordinator: *self.coordinator.counters(),
+            device,
+        }
+    }
+
+    /// Takes messages, looks at the queues if it is time, opens and shuts them, and sends messages. Returns the number of messages
+    /// that moved.
+    ///
+    /// # Errors
+    /// The device or the queues are gone.
+    pub fn round(&mut self, now: Instant) -> io::Result<usize> {
+        let AgentLoop { device, coordinator, config, counters, .. } = self;
+        let mut moved = device.receive(&mut |frame| take(coordinator, counters, config.own, now, frame))?;
+        let (looks, ends) = (self.looks_at <= now, coordinator.poll_timeout() <= now);
+        if looks {
+            self.looks_at = now + config.poll;
+            for (queue, backlog) in self.all.iter_mut().zip(self.queues.backlogs()?) {
+                queue.backlog = *backlog;
+            }
+        }
+        if ends {
+            coordinator.handle_timeout(now);
+        }
+        if looks || ends || moved > 0 || self.shuts_at <= now {
+            self.set(now)?;
+        }
+        while let Some(out) = self.coordinator.poll_transmit(now) {
+            self.scratch.clear();
+            out.emit(self.config.own).write(self.config.priority, |bytes| self.scratch.extend_from_slice(bytes));
+            if self.device.send(&self.scratch)? {
+                self.counters.sent += 1;
+            } else {
+                self.counters.unsent += 1;
+            }
+            moved += 1;
+        }
+        self.device.flush()?;
+        Ok(moved)
+    }
+
+    /// Asks for each queue, and opens and shuts them.
+    fn set(&mut self, now: Instant) -> io::Result<()> {
+        let (small, late) = (self.config.coordinator.small_kbps, self.config.coordinator.late);
+        let mut opened = false;
+        self.shuts_at = Instant::MAX;
+        for (n, queue) in self.all.iter_mut().enumerate() {
+            let (before, sent) = (queue.rate(small), queue.backlog.sent.saturating_sub(queue.told));
+            queue.told = queue.backlog.sent;
+            queue.valve = self.coordinator.valve(now, queue.node, queue.backlog.waiting, sent);
+            if let Valve::Open { until, .. } = queue.valve {
+                self.shuts_at = self.shuts_at.min(until);
+            }
+            let rate = queue.rate(small);
+            if rate == before {
+                continue;
+            }
+            self.changes += 1;
+            let Some((kbps, is_small)) = rate else {
+                self.queues.shut(n)?;
+                continue;
+            };
+            let rate = Rate(u64::from(kbps) * 1_000);
+            let burst = if is_small { SMALL_BURST_BYTES } else { rate.bytes_in(late) };
+            self.queues.open(n, (rate.as_bps() / 8).max(1), u32::try_from(burst).unwrap_or(u32::MAX))?;
+            opened = true;
+        }
+        if opened {
+            self.queues.look();
+        }
+        Ok(())
+    }
+
+    /// Runs until `stop`; then all frames pass, until the queues are empty.
+    ///
+    /// # Errors
+    /// The device or the queues are gone, or the kernel cannot wait.
+    pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        // Slices end within microseconds: the kernel may not put timers off.
+        let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
+        while !stop.load(Ordering::Relaxed) {
+            while let Some(job) = self.jobs.next() {
+                job(self);
+            }
+            let now = self.now();
+            if self.round(now)? == 0 {
+                self.sleep(now)?;
+            }
+        }
+        while let Some(job) = self.jobs.next() {
+            job(self);
+        }
+        self.coordinator.leave();
+        let until = self.now() + DRAIN_AT_MOST;
+        loop {
+            let now = self.now();
+            self.looks_at = now;
+            self.round(now)?;
+            if now >= until || self.all.iter().all(|queue| queue.backlog.waiting == 0) {
+                return Ok(());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(DRAIN_EVERY.as_us() / 1_000));
+        }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::ZERO + Duration::from_ns(self.started.elapsed().as_nanos() as u64)
+    }
+
+    fn sleep(&mut self, now: Instant) -> io::Result<()> {
+        let next = self.coordinator.poll_timeout().min(self.looks_at).min(self.shuts_at);
+        let wait = next.since(now).min(SLEEP_MAX);
+        let timeout = Timespec { tv_sec: 0, tv_nsec: (wait.0 / 1_000) as i64 };
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(2);
+        self.jobs.waker(&mut fds);
+        self.device.wakers(false, &mut fds);
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        self.jobs.wake_up();
+        Ok(())
+    }
+}
+
+/// Takes a frame.
+fn take(coordinator: &mut Coordinator, counters: &mut LinkCounters, own: MacAddress, now: Instant, frame: &[u8]) {
+    if !is_message(frame) {
+        counters.other += 1;
+        return;
+    }
+    counters.received += 1;
+    let mut bytes = [0; LEN_MAX];
+    match without_tag(frame, &mut bytes).and_then(Repr::parse) {
+        Ok(repr) if repr.destination != own => counters.elsewhere += 1,
+        Ok(Repr { source, head, message, .. }) => coordinator.handle(now, source, &head, &message),
+        Err(_) => counters.malformed += 1,
+    }
+}
