@@ -8,10 +8,10 @@ use sluicenet_proto::units::Rate;
 use sluicenet_vswitchd::bump::learn::{self, Source};
 use sluicenet_vswitchd::bump::program::serve;
 use sluicenet_vswitchd::bump::status::BumpStatus;
-use sluicenet_vswitchd::bump::supervisor::supervise;
 use sluicenet_vswitchd::bump::{AppFile, Config, Daemon};
 use sluicenet_vswitchd::control::{Answer, Request, stop};
 use sluicenet_vswitchd::log;
+use sluicenet_vswitchd::supervisor::supervise;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -181,7 +181,7 @@ impl Run {
         if global.quiet {
             command.arg("--quiet");
         }
-        match supervise(&mut command).map_err(|e| Failure::Failed(format!("the bump cannot be started: {e}")))? {
+        match supervise(&mut command, "bump").map_err(|e| Failure::Failed(format!("the bump cannot be started: {e}")))? {
             0 => Ok(()),
             // It has said why.
             _ => Err(Failure::Told),

@@ -8,8 +8,10 @@ use sluicenet_vswitchd::control::{Request, stop};
 use sluicenet_vswitchd::log;
 use sluicenet_vswitchd::status::Status;
 use sluicenet_vswitchd::xco::status::XcoStatus;
-use sluicenet_vswitchd::xco::{Config, Daemon};
+use sluicenet_vswitchd::supervisor::supervise;
+use sluicenet_vswitchd::xco::{AgentFile, Config, run_agent, run_controller};
 use std::path::PathBuf;
+use std::process::Command;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct XcoVerb {
@@ -21,7 +23,9 @@ pub(super) struct XcoVerb {
 enum What {
     /// Run a controller in the foreground from its configuration file
     Run(Run),
-    /// Show a running controller: its hosts, flows and refused messages
+    /// Run the agent of a host without our switch in the foreground, and start it again if it dies
+    Agent(Agent),
+    /// Show a running controller or agent: its hosts, flows and refused messages
     Status(Which),
     /// Reload the weights in the configuration file
     Reload(Which),
@@ -38,10 +42,23 @@ struct Run {
     check: bool,
 }
 
+#[derive(Debug, clap::Args)]
+struct Agent {
+    /// The agent's configuration file, TOML
+    file: PathBuf,
+    /// Check the file only
+    #[arg(long)]
+    check: bool,
+    /// Do not start it again if it dies
+    #[arg(long)]
+    once: bool,
+}
+
 impl XcoVerb {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         match self.what {
             What::Run(run) => run.main(global),
+            What::Agent(agent) => agent.main(global),
             What::Status(which) => which.tell(&Request::Show, global),
             What::Reload(which) => which.tell(&Request::Reload, global),
             What::Stop(which) => which.said(stop(&which.control()?).map_err(Failure::input)?, global),
@@ -60,9 +77,43 @@ impl Run {
             return Ok(());
         }
         log::start(config.log, global.quiet);
-        let status = Daemon::run(config).map_err(|e| Failure::Failed(e.to_string()))?;
+        let status = run_controller(config).map_err(|e| Failure::Failed(e.to_string()))?;
         show(&status, global);
         Ok(())
+    }
+}
+
+impl Agent {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let file = AgentFile::load(&self.file)?;
+        if self.check {
+            if !global.quiet {
+                output::note(&format!("{}: valid, {} destinations", self.file.display(), file.destinations()));
+            }
+            return Ok(());
+        }
+        log::start(file.log, global.quiet);
+        if self.once {
+            let status = run_agent(file).map_err(|e| Failure::Failed(e.to_string()))?;
+            show(&status, global);
+            return Ok(());
+        }
+        let program = std::env::current_exe().map_err(|e| Failure::Failed(format!("this program: {e}")))?;
+        let mut command = Command::new(program);
+        command.args(["xco", "agent", "--once"]).arg(&self.file);
+        if global.json {
+            command.arg("--json");
+        }
+        if global.quiet {
+            command.arg("--quiet");
+        }
+        // The queues of a dead agent may be shut: its successor makes them anew.
+        let outcome = supervise(&mut command, "agent");
+        match outcome.map_err(|e| Failure::Failed(format!("the agent cannot be started: {e}")))? {
+            0 => Ok(()),
+            // It has said why.
+            _ => Err(Failure::Told),
+        }
     }
 }
 
@@ -70,10 +121,14 @@ impl Run {
 pub(super) fn text(status: &Status, xco: &XcoStatus) -> String {
     let XcoStatus { role, kind, epoch, hosts, members, flows, congested, events, messages } = xco;
     let mut text = format!(
-        "controller {} (process {}, up {:.0} s): {role}, {kind}, epoch {epoch}; {members} of {hosts} hosts joined, \
-         {flows} flows wait",
+        "{} (process {}, up {:.0} s): {role}, {kind}",
         status.name, status.pid, status.uptime_s
     );
+    text += &match role.as_str() {
+        "agent" if *members > 0 => format!("; it has joined a controller, {flows} of {hosts} destinations wait"),
+        "agent" => format!("; it has joined no controller, {flows} of {hosts} destinations wait"),
+        _ => format!(", epoch {epoch}; {members} of {hosts} hosts joined, {flows} flows wait"),
+    };
     if let Some(congested) = congested {
         text += &format!(", {congested} links are congested");
     }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `bump` | a bump in the wire as a program: its file and its loops |
 //! | `xco` | the controller of XCo as a program: its file, its network and its loop |
+//! | `supervisor` | the process that starts a dead bump or agent again |
 //! | `served` | what a switch and a bump have in common for the modules below |
 //! | `config` | the configuration file and the meaning of its keys |
 //! | `daemon` | start, reload and stop; the ports of the file and those of the engine |
@@ -34,6 +35,7 @@ pub mod privileges;
 mod reload;
 mod served;
 pub mod status;
+pub mod supervisor;
 pub mod uplink;
 pub mod watch;
 pub mod xco;

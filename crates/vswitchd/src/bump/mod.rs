@@ -7,7 +7,6 @@
 //! | `map` | destinations, and the downstream ports that they lead to |
 //! | `daemon` | start, reload and stop; the loops and their threads |
 //! | `program` | programs from outside: their processes, and calls in this one |
-//! | `supervisor` | the process that starts a dead bump again |
 //! | `status` | the state of the links and of the virtual queues |
 
 mod config;
@@ -16,7 +15,6 @@ pub mod learn;
 pub(crate) mod map;
 pub mod program;
 pub mod status;
-pub mod supervisor;
 
 pub use config::{AppFile, Config, WhenDead};
 pub use daemon::Daemon;

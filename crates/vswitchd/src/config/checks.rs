@@ -73,6 +73,25 @@ impl Setting for Macs {
     }
 }
 
+/// The IPv4 addresses of one machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Addresses(pub Vec<Ipv4Addr>);
+
+impl Setting for Addresses {
+    type Limits = ();
+    const ANY: () = ();
+
+    fn kind(_: &()) -> Kind {
+        // A list of texts.
+        Kind::Ports
+    }
+
+    fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<Addresses> {
+        let Value::List(list) = &node.value else { return Err(s.wrong(node, "a list of IPv4 addresses")) };
+        list.iter().map(|node| ipv4(s, name, node)).collect::<Result<_>>().map(Addresses)
+    }
+}
+
 /// Checks that a text is not empty, not too long, and without control characters.
 fn plain(s: &Section<'_>, name: &str, node: &Node, bytes_max: usize) -> Result<String> {
     let text = s.text_of(node)?;

@@ -99,20 +99,26 @@ settings! {
     }
 }
 
+/// The settings that all programs of XCo have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Common {
+    pub file: PathBuf,
+    pub name: String,
+    pub control: PathBuf,
+    pub device: String,
+    pub netns: Option<String>,
+    pub mac: Option<MacAddress>,
+    pub priority: u8,
+    pub user: Option<String>,
+    pub metrics: Option<SocketAddr>,
+}
+
 /// The settings in the file of a controller.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub(crate) file: PathBuf,
-    pub(crate) name: String,
-    pub(crate) control: PathBuf,
-    pub(crate) device: String,
-    pub(crate) netns: Option<String>,
-    pub(crate) mac: Option<MacAddress>,
+    pub(crate) common: Common,
     pub(crate) kind: XcoKind,
     pub(crate) standby: bool,
-    pub(crate) priority: u8,
-    pub(crate) user: Option<String>,
-    pub(crate) metrics: Option<SocketAddr>,
     /// The format of the log.
     pub log: LogFormat,
     pub(crate) topology: Topology,
@@ -180,17 +186,19 @@ impl Config {
         let peer = peer(&s, path, (&keys.peer, keys.standby, &keys.key))?;
         let nodes = nodes(&root, hosts)?;
         Ok(Config {
-            file: path.to_owned(),
-            control: keys.control.map_or_else(|| default_control(&name), |path| PathBuf::from(path.0)),
-            name,
-            device: keys.device.0,
-            netns: keys.netns.map(|netns| netns.0),
-            mac: keys.mac.map(|mac| MacAddress(mac.0)),
+            common: Common {
+                file: path.to_owned(),
+                control: keys.control.map_or_else(|| default_control(&name), |path| PathBuf::from(path.0)),
+                name,
+                device: keys.device.0,
+                netns: keys.netns.map(|netns| netns.0),
+                mac: keys.mac.map(|mac| MacAddress(mac.0)),
+                priority: keys.priority,
+                user: keys.user.map(|user| user.0),
+                metrics: keys.metrics.map(|listener| listener.0),
+            },
             kind: keys.kind,
             standby: keys.standby,
-            priority: keys.priority,
-            user: keys.user.map(|user| user.0),
-            metrics: keys.metrics.map(|listener| listener.0),
             log: keys.log,
             controller: ControllerConfig {
                 policy,
@@ -214,11 +222,9 @@ impl Config {
 
     /// Notes what a reload may not change.
     fn with_fixed(mut self) -> Config {
-        let Config { device, netns, mac, kind, standby, priority, user, metrics, topology, controller, .. } = &self;
+        let Config { kind, standby, topology, controller, .. } = &self;
         let controller = ControllerConfig { weights: Weights::default(), ..controller.clone() };
-        self.fixed = format!(
-            "{device} {netns:?} {mac:?} {kind:?} {standby} {priority} {user:?} {metrics:?} {controller:?} {topology:?}"
-        );
+        self.fixed = format!("{kind:?} {standby} {controller:?} {topology:?}");
         self
     }
 }
@@ -313,7 +319,7 @@ mod tests {
     #[test]
     fn a_file_is_read() {
         let config = parse(FILE).unwrap();
-        assert_eq!((config.name.as_str(), config.size()), ("c1", (6, 9)));
+        assert_eq!((config.common.name.as_str(), config.size()), ("c1", (6, 9)));
         assert_eq!(config.topology.capacity(config.topology.first_link(5, 0)), 1_000_000);
         // Hosts 0 and 1 meet in their rack, hosts 0 and 2 at the root.
         assert_eq!((config.topology.level(0, 1), config.topology.level(0, 2)), (0, 1));

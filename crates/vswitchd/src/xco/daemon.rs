@@ -1,101 +1,119 @@
-//! The controller as a process: its loop has its own thread, and other threads handle requests.
+//! A program of XCo as a process: its loop has its own thread, and other threads handle requests.
 
-use super::config::Config;
+use super::config::Common;
 use super::status::XcoStatus;
 use crate::config::default_control;
 use crate::control::{Answer, Request, Socket};
 use crate::log::Log;
 use crate::metrics;
-use crate::opened::{PACKET_BUFFERS, namespace};
-use crate::privileges::{self, Becomes, Rights};
+use crate::privileges::{self, Becomes};
 use crate::served::{Attached, Served};
 use crate::status::{PortStatus, Status};
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use sluicenet_dataplane::controller::unguessable;
-use sluicenet_dataplane::kernel::link::Links;
-use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::tap::Capture;
-use sluicenet_dataplane::xco::{ControllerLoop, ControllerReport};
-use sluicenet_proto::time::Instant as Time;
-use sluicenet_proto::xco::controller::{Controller, ControllerConfig};
 use sluicenet_wire::ethernet::MacAddress;
-use sluicenet_wire::xco::ETHERTYPE;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// How often the log looks at what has changed.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
+/// Events that name the reason of a refused message.
+const REFUSED: [&str; 8] =
+    ["impostors", "strangers", "forged", "flooded", "backwards", "too_long", "no_such_node", "misdirected"];
+const NO_PORTS: &str = "a program of XCo has no ports";
 
-/// A running controller.
+/// A program of XCo: the controller, or an agent.
+pub(super) trait Program: Sized + Send + 'static {
+    /// The settings in its file.
+    type Config: Clone + Send + 'static;
+    /// What it is called in the log.
+    const WHAT: &str;
+
+    /// The settings that all programs have.
+    fn common(config: &Self::Config) -> &Common;
+    /// The same, to be changed.
+    fn common_mut(config: &mut Self::Config) -> &mut Common;
+    /// Reads its file.
+    ///
+    /// # Errors
+    /// The first error in the file.
+    fn load(path: &Path) -> sluicenet_scenario::Result<Self::Config>;
+    /// The capabilities that it needs while it runs.
+    fn rights() -> CapabilitySet;
+    /// Opens its device; returns its address, too.
+    ///
+    /// # Errors
+    /// The device is not available.
+    fn open(config: &Self::Config) -> io::Result<(Self, MacAddress)>;
+    /// The handle of other threads.
+    ///
+    /// # Errors
+    /// No more file descriptors.
+    fn remote(&mut self) -> io::Result<Remote<Self>>;
+    /// Runs until `stop`.
+    ///
+    /// # Errors
+    /// The device is gone.
+    fn run(&mut self, stop: &AtomicBool) -> io::Result<()>;
+    /// Its state, and the counters of its device.
+    fn status(&self, config: &Self::Config) -> (XcoStatus, BTreeMap<String, u64>);
+    /// Applies what may change; says what it did.
+    ///
+    /// # Errors
+    /// Something else has changed.
+    fn reload(remote: &Remote<Self>, old: &Self::Config, new: &Self::Config) -> Result<String, String>;
+}
+
+/// A running program.
 #[derive(Debug)]
-pub struct Daemon {
-    remote: Remote<ControllerLoop>,
-    config: Mutex<Config>,
+pub(super) struct Daemon<P: Program> {
+    remote: Remote<P>,
+    config: Mutex<P::Config>,
     stopping: AtomicBool,
     started: Instant,
     listener: OwnedFd,
     log: Log,
 }
 
-/// The number of a controller's start: later ones are higher, modulo 2^16, if starts are less than 22 days apart. Coordinators
-/// without a controller take any.
-fn epoch() -> u16 {
-    (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60) as u16
-}
-
-/// Opens the device; returns the controller's loop and its address.
-fn open(config: &Config) -> io::Result<(ControllerLoop, MacAddress)> {
-    let space = namespace(&config.netns)?;
-    let device = PacketDevice::open_for_type(&space, &config.device, PACKET_BUFFERS, ETHERTYPE)?;
-    let own = match config.mac {
-        Some(mac) => mac,
-        None => MacAddress(space.enter(|| Links::open()?.get(&config.device))??.mac),
-    };
-    let settings = ControllerConfig { seed: unguessable()?.next_u64(), ..config.controller.clone() };
-    // The first of a pair listens for half a lease, whether the other works; the second one for a lease longer.
-    let paired = settings.peer.is_some();
-    let now = if config.standby { Time::ZERO + settings.lease } else { Time::ZERO };
-    let controller = Controller::new(now, config.topology.clone(), settings, epoch(), paired);
-    Ok((ControllerLoop::new(Box::new(device), controller, own, config.priority), own))
-}
-
-impl Daemon {
-    fn config(&self) -> MutexGuard<'_, Config> {
+impl<P: Program> Daemon<P> {
+    fn config(&self) -> MutexGuard<'_, P::Config> {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a controller until the control socket or a signal stops it.
+    /// Runs a program until the control socket or a signal stops it.
     ///
     /// # Errors
     /// The device or the control socket cannot be opened, or the device is gone.
-    pub fn run(config: Config) -> io::Result<Status> {
-        let socket = Socket::bind(&config.control)?;
-        let metrics = config.metrics.map(metrics::Server::bind).transpose()?;
-        let becomes = config.user.as_deref().map(Becomes::user).transpose()?.flatten();
-        let (mut controller, own) = open(&config)?;
+    pub fn run(config: P::Config) -> io::Result<Status> {
+        let common = P::common(&config).clone();
+        let socket = Socket::bind(&common.control)?;
+        let metrics = common.metrics.map(metrics::Server::bind).transpose()?;
+        let becomes = common.user.as_deref().map(Becomes::user).transpose()?.flatten();
+        let (mut program, own) = P::open(&config)?;
         // Before the first thread starts: each thread has its own privileges.
-        let left = privileges::drop_all_but(Rights::NONE.run, becomes.as_ref())?;
-        let remote = controller.remote()?;
-        let (hosts, links) = config.size();
+        let left = privileges::drop_all_but(P::rights(), becomes.as_ref())?;
+        let remote = program.remote()?;
         info!(
-            name = config.name,
+            name = common.name,
             pid = std::process::id(),
-            control = %config.control.display(),
-            device = config.device,
+            control = %common.control.display(),
+            device = common.device,
             mac = %own,
-            hosts,
-            links,
             metrics = metrics.as_ref().map(|m| m.address().to_string()),
             uid = left.uid,
             gid = left.gid,
             capabilities = left.capabilities,
-            "controller started"
+            "{} started",
+            P::WHAT
         );
         let daemon = Arc::new(Daemon {
             remote,
@@ -118,11 +136,12 @@ impl Daemon {
         });
         let stop = Arc::new(AtomicBool::new(false));
         let (stops, ends) = (Arc::clone(&stop), Arc::clone(&daemon));
-        let thread = std::thread::Builder::new().name("controller".into()).spawn(move || {
-            let outcome = controller.run(&stops);
-            // A controller without its device ends.
+        let thread = std::thread::Builder::new().name(P::WHAT.into()).spawn(move || {
+            let outcome = program.run(&stops);
+            // A program without its device ends.
             ends.stop();
-            (outcome, controller.report())
+            let (xco, counters) = program.status(&ends.config());
+            (outcome, ends.with(xco, counters))
         })?;
         if let Some(metrics) = metrics {
             let served = Arc::clone(&daemon);
@@ -142,8 +161,8 @@ impl Daemon {
         let _ = watcher.join();
         outcome?;
         ran?;
-        info!(members = last.members, directives = last.controller.directives, "controller stopped");
-        Ok(daemon.status_of(&last))
+        info!("{} stopped", P::WHAT);
+        Ok(last)
     }
 
     /// Logs what changes: the role, hosts that join and leave, and refused messages.
@@ -152,8 +171,8 @@ impl Daemon {
         while !self.is_stopping() {
             std::thread::park_timeout(LOOKS_EVERY);
             let Some(now) = self.status().ok().and_then(|status| status.xco) else { continue };
-            if before.as_ref().is_none_or(|before| before.role != now.role) {
-                info!(role = now.role, epoch = now.epoch, "role");
+            if before.as_ref().is_none_or(|before| (&before.role, &before.kind) != (&now.role, &now.kind)) {
+                info!(role = now.role, kind = now.kind, epoch = now.epoch, "role");
             }
             if before.as_ref().is_none_or(|before| before.members != now.members) {
                 info!(members = now.members, hosts = now.hosts, "members");
@@ -169,53 +188,47 @@ impl Daemon {
         }
     }
 
-    fn status_of(&self, report: &ControllerReport) -> Status {
+    fn with(&self, xco: XcoStatus, counters: BTreeMap<String, u64>) -> Status {
         let config = self.config();
+        let common = P::common(&config);
         let port = PortStatus {
-            name: config.device.clone(),
+            name: common.device.clone(),
             kind: "packet".into(),
             number: Some(0),
-            counters: report.device.iter().map(|&(name, n)| (name.to_owned(), n)).collect(),
+            counters,
             ..PortStatus::default()
         };
         Status {
-            name: config.name.clone(),
+            name: common.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             uptime_s: self.started.elapsed().as_secs_f64(),
             slots: u32::MAX,
             ports: vec![port],
-            xco: Some(Box::new(XcoStatus::of(report, config.kind.name(), config.topology.nodes()))),
+            xco: Some(Box::new(xco)),
             ..Status::default()
         }
     }
 
-    /// Reads the file again and applies its weights.
+    /// Reads the file again and applies what may change.
     fn reload(&self) -> Result<String, String> {
-        let file = self.config().file.clone();
-        let mut new = Config::load(&file).map_err(|e| e.to_string())?;
-        {
-            let old = self.config();
-            // The default path depends on the process's user, who may have changed since the start.
-            if new.control == default_control(&new.name) {
-                new.control.clone_from(&old.control);
-            }
-            if new.fixed != old.fixed || new.name != old.name || new.control != old.control {
-                return Err("only [[xco.weight]] can change while the controller runs; nothing was changed".into());
-            }
+        let old = self.config().clone();
+        let mut new = P::load(&P::common(&old).file).map_err(|e| e.to_string())?;
+        let (before, after) = (P::common(&old), P::common_mut(&mut new));
+        // The default path depends on the process's user, who may have changed since the start.
+        if after.control == default_control(&after.name) {
+            after.control.clone_from(&before.control);
         }
-        let weights = new.controller.weights.clone();
-        let count = weights.flows.len() + weights.nodes.len();
-        self.remote.run(move |controller| controller.set_weights(weights)).map_err(|e| e.to_string())?;
+        if after != before {
+            return Err(format!("the {}'s own settings cannot change while it runs; nothing was changed", P::WHAT));
+        }
+        let done = P::reload(&self.remote, &old, &new)?;
         *self.config() = new;
-        Ok(format!("{count} weights"))
+        Ok(done)
     }
 }
 
-/// Events that name the reason of a refused message.
-const REFUSED: [&str; 5] = ["impostors", "forged", "flooded", "no_such_node", "misdirected"];
-
-impl Served for Daemon {
+impl<P: Program> Served for Daemon<P> {
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
@@ -227,8 +240,9 @@ impl Served for Daemon {
     }
 
     fn status(&self) -> io::Result<Status> {
-        let report = self.remote.run(|controller| controller.report())?;
-        Ok(self.status_of(&report))
+        let config = self.config().clone();
+        let (xco, counters) = self.remote.run(move |program| program.status(&config))?;
+        Ok(self.with(xco, counters))
     }
 
     fn answer(&self, request: Request) -> Answer {
@@ -271,5 +285,3 @@ impl Served for Daemon {
 
     fn every_second(&self) {}
 }
-
-const NO_PORTS: &str = "a controller of XCo has no ports";

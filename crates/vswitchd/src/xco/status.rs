@@ -1,7 +1,7 @@
 //! The state of a controller of XCo, or of an agent, beside that of its device.
 
 use serde::{Deserialize, Serialize};
-use sluicenet_dataplane::xco::{ControllerReport, LinkCounters};
+use sluicenet_dataplane::xco::{AgentReport, ControllerReport, LinkCounters, report_coordinator};
 use sluicenet_proto::xco::controller::ControllerCounters;
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub struct XcoStatus {
 
 impl XcoStatus {
     /// The state of a controller.
-    pub(super) fn of(report: &ControllerReport, kind: &str, hosts: u32) -> XcoStatus {
+    pub(super) fn of_controller(report: &ControllerReport, kind: &str, hosts: u32) -> XcoStatus {
         let mut events = BTreeMap::new();
         let mut show = |name: &str, n: u64| _ = events.insert(name.to_owned(), n);
         let c: &ControllerCounters = &report.controller;
@@ -58,15 +58,6 @@ impl XcoStatus {
             show("preempted", slices.preempted);
             show("reserved", slices.reserved);
         }
-        let LinkCounters { received, sent, malformed, elsewhere, other, unsent } = report.link;
-        let messages = [
-            ("received", received),
-            ("sent", sent),
-            ("malformed", malformed),
-            ("elsewhere", elsewhere),
-            ("other_frames", other),
-            ("unsent", unsent),
-        ];
         XcoStatus {
             role: if report.is_active { "active" } else { "standby" }.into(),
             kind: kind.into(),
@@ -76,7 +67,47 @@ impl XcoStatus {
             flows: report.flows,
             congested: report.congested,
             events,
-            messages: messages.into_iter().map(|(name, n)| (name.to_owned(), n)).collect(),
+            messages: messages(&report.link),
         }
     }
+
+    /// The state of an agent with so many destinations.
+    pub(super) fn of_agent(report: &AgentReport, hosts: u32) -> XcoStatus {
+        let mut events = BTreeMap::new();
+        report_coordinator(&report.coordinator, &mut |name, n| {
+            events.insert(name.trim_start_matches("xco_").to_owned(), n);
+        });
+        for (name, n) in [
+            ("uncontrolled", u64::from(report.is_uncontrolled)),
+            ("waiting_bytes", report.waiting),
+            ("dropped_frames", report.dropped),
+            ("changes", report.changes),
+        ] {
+            events.insert(name.to_owned(), n);
+        }
+        XcoStatus {
+            role: "agent".into(),
+            kind: if report.is_uncontrolled { "free" } else { "coordinated" }.into(),
+            epoch: 0,
+            hosts,
+            members: report.is_member.into(),
+            flows: report.backlogged,
+            congested: None,
+            events,
+            messages: messages(&report.link),
+        }
+    }
+}
+
+fn messages(link: &LinkCounters) -> BTreeMap<String, u64> {
+    let LinkCounters { received, sent, malformed, elsewhere, other, unsent } = *link;
+    let messages = [
+        ("received", received),
+        ("sent", sent),
+        ("malformed", malformed),
+        ("elsewhere", elsewhere),
+        ("other_frames", other),
+        ("unsent", unsent),
+    ];
+    messages.into_iter().map(|(name, n)| (name.to_owned(), n)).collect()
 }

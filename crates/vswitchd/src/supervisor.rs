@@ -1,4 +1,4 @@
-//! Starts a bump again when it dies. A bump that ends in order, or that cannot start, is not started again.
+//! Starts a bump or an agent again when it dies. One that ends in order, or that cannot start, is not started again.
 
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -14,14 +14,14 @@ use tracing::warn;
 /// The pause before the first restart, and the longest one: each restart in a row doubles it.
 const PAUSE: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A bump that ran for this time had started well.
+/// A program that ran for this time had started well.
 const WELL: Duration = Duration::from_secs(10);
 
-/// Runs `command` until it ends in order, and passes this process's signals on to it. Returns its exit code.
+/// Runs `command`, which is `what`, until it ends in order, and passes this process's signals on to it. Returns its exit code.
 ///
 /// # Errors
 /// It cannot be started.
-pub fn supervise(command: &mut Command) -> io::Result<i32> {
+pub fn supervise(command: &mut Command, what: &str) -> io::Result<i32> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let (handle, child, ending) = (signals.handle(), Arc::new(AtomicI32::new(0)), Arc::new(AtomicBool::new(false)));
     let (to, ends) = (Arc::clone(&child), Arc::clone(&ending));
@@ -54,7 +54,7 @@ pub fn supervise(command: &mut Command) -> io::Result<i32> {
         if started.elapsed() >= WELL {
             pause = PAUSE;
         }
-        warn!(status = %ended, ran_s = started.elapsed().as_secs_f64(), "bump died; it is started again");
+        warn!(status = %ended, ran_s = started.elapsed().as_secs_f64(), "{what} died; it is started again");
         std::thread::sleep(pause);
         pause = (2 * pause).min(PAUSE_MAX);
     };
@@ -79,9 +79,9 @@ mod tests {
         let log = folder.join("runs");
         // Killed twice, then ended with code 3.
         let script = format!("echo x >> {0}; test $(wc -l < {0}) -ge 3 && exit 3; kill -9 $$", log.display());
-        assert_eq!(supervise(Command::new("sh").args(["-c", &script])).unwrap(), 3);
+        assert_eq!(supervise(Command::new("sh").args(["-c", &script]), "bump").unwrap(), 3);
         assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 3);
-        assert!(supervise(&mut Command::new("/nonexistent/program")).is_err());
+        assert!(supervise(&mut Command::new("/nonexistent/program"), "bump").is_err());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }
