@@ -181,7 +181,9 @@ impl Run {
         if global.quiet {
             command.arg("--quiet");
         }
-        match supervise(&mut command, "bump").map_err(|e| Failure::Failed(format!("the bump cannot be started: {e}")))? {
+        match supervise(&mut command, "bump")
+            .map_err(|e| Failure::Failed(format!("the bump cannot be started: {e}")))?
+        {
             0 => Ok(()),
             // It has said why.
             _ => Err(Failure::Told),

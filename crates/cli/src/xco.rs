@@ -1,8 +1,9 @@
-//! `bench xco`: how long XCo's controller takes for a decision.
+//! `bench xco`: how long XCo's controller takes for a decision, and its gate for a frame.
 
 use super::failure::Failure;
 use super::table::{Table, count};
 use super::{Global, output};
+use sluicenet_bench::gate::{self, Gate};
 use sluicenet_bench::xco::{self, Xco};
 use sluicenet_proto::time::Duration;
 
@@ -20,6 +21,9 @@ pub(super) struct XcoArgs {
     /// The timeslice in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=10))]
     slice: u64,
+    /// Measure instead what the gate costs a frame at an uplink, with --flows pairs of VMs and --decisions frames
+    #[arg(long, conflicts_with_all = ["hosts", "slice", "seed"])]
+    gate: bool,
     /// The seed
     #[arg(long, default_value_t = 1, value_parser = crate::seed, allow_negative_numbers = true)]
     seed: u64,
@@ -27,7 +31,10 @@ pub(super) struct XcoArgs {
 
 impl XcoArgs {
     pub(super) fn main(self, global: Global) -> Result<(), Failure> {
-        let XcoArgs { hosts, flows, decisions, slice, seed } = self;
+        let XcoArgs { hosts, flows, decisions, slice, seed, gate } = self;
+        if gate {
+            return measure_gate(&Gate { frames: decisions, pairs: flows }, global);
+        }
         let what = Xco { hosts, flows, decisions, slice: Duration::from_ms(slice), seed };
         let f = xco::run(&what).map_err(|e| Failure::Input(format!("--hosts {hosts}: {e:?}")))?;
         if global.json {
@@ -49,4 +56,21 @@ impl XcoArgs {
         output::print(&t.text());
         Ok(())
     }
+}
+
+fn measure_gate(what: &Gate, global: Global) -> Result<(), Failure> {
+    let f = gate::run(what);
+    if global.json {
+        output::json(&f);
+        return Ok(());
+    }
+    let mut t = Table::new(2, ["", ""]);
+    let ns = |ns: f64| format!("{ns:.0} ns");
+    t.row(["frames", &count(f.frames)]);
+    t.row(["pairs of VMs", &count(f.pairs.into())]);
+    t.row(["a frame without a gate", &ns(f.plain_ns)]);
+    t.row(["with a gate and timeslices", &ns(f.gate_ns)]);
+    t.row(["with a gate without a controller", &ns(f.free_ns)]);
+    output::print(&t.text());
+    Ok(())
 }

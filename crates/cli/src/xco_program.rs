@@ -7,8 +7,8 @@ use super::{Global, output};
 use sluicenet_vswitchd::control::{Request, stop};
 use sluicenet_vswitchd::log;
 use sluicenet_vswitchd::status::Status;
-use sluicenet_vswitchd::xco::status::XcoStatus;
 use sluicenet_vswitchd::supervisor::supervise;
+use sluicenet_vswitchd::xco::status::XcoStatus;
 use sluicenet_vswitchd::xco::{AgentFile, Config, run_agent, run_controller};
 use std::path::PathBuf;
 use std::process::Command;
@@ -120,10 +120,7 @@ impl Agent {
 /// The state of a controller or an agent.
 pub(super) fn text(status: &Status, xco: &XcoStatus) -> String {
     let XcoStatus { role, kind, epoch, hosts, members, flows, congested, events, messages } = xco;
-    let mut text = format!(
-        "{} (process {}, up {:.0} s): {role}, {kind}",
-        status.name, status.pid, status.uptime_s
-    );
+    let mut text = format!("{} (process {}, up {:.0} s): {role}, {kind}", status.name, status.pid, status.uptime_s);
     text += &match role.as_str() {
         "agent" if *members > 0 => format!("; it has joined a controller, {flows} of {hosts} destinations wait"),
         "agent" => format!("; it has joined no controller, {flows} of {hosts} destinations wait"),
@@ -135,7 +132,9 @@ pub(super) fn text(status: &Status, xco: &XcoStatus) -> String {
     text += "\n";
     let mut t = Table::new(1, ["event", "", "messages", ""]);
     let rows = events.len().max(messages.len());
-    let cell = |pair: Option<(&String, &u64)>| pair.map_or((String::new(), String::new()), |(name, n)| (name.clone(), count(*n)));
+    let cell = |pair: Option<(&String, &u64)>| {
+        pair.map_or((String::new(), String::new()), |(name, n)| (name.clone(), count(*n)))
+    };
     for at in 0..rows {
         let ((event, n), (message, m)) = (cell(events.iter().nth(at)), cell(messages.iter().nth(at)));
         t.row([event.as_str(), &n, &message, &m]);

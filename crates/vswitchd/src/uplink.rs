@@ -84,7 +84,8 @@ fn manage(config: &UplinkConfig) -> io::Result<Option<Managed<Vec<u8>>>> {
 
 /// The gate of XCo.
 fn gate(xco: &Coordination, rate: Rate) -> io::Result<Gated> {
-    let Coordination { host, ref controllers, lease, hysteresis, small_flow, priority, queue, late, ref stations } = *xco;
+    let Coordination { host, ref controllers, lease, hysteresis, small_flow, priority, queue, late, ref stations } =
+        *xco;
     let coordinator = CoordinatorConfig {
         node: host,
         rate_kbps: kbps_of(rate),

@@ -8,7 +8,7 @@ use super::{Broken, Tally, Wire};
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::xco::controller::{Controller, ControllerConfig, Peer, PolicyConfig, Weights};
-use sluicenet_proto::xco::coordinator::{Coordinator, CoordinatorConfig, Permit, LATE};
+use sluicenet_proto::xco::coordinator::{Coordinator, CoordinatorConfig, LATE, Permit};
 use sluicenet_proto::xco::slices::SliceConfig;
 use sluicenet_proto::xco::topology::{Link, LinkId, Topology};
 use sluicenet_proto::xco::{Limits, Node};

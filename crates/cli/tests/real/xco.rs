@@ -5,8 +5,8 @@ use crate::command::command;
 use crate::switching::Running;
 use sluicenet_dataplane::kernel::lan::{DEVICE, Lan, Wiring};
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
-use sluicenet_dataplane::kernel::netns;
-use sluicenet_testkit::netns::{missing, system};
+use sluicenet_dataplane::kernel::netns::{self, Namespace};
+use sluicenet_testkit::netns::{Namespaces, missing, system};
 use sluicenet_vswitchd::control::{Answer, Request, ask};
 use sluicenet_vswitchd::status::Status;
 use std::path::PathBuf;
@@ -21,9 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SLOW: &str = "tbf rate 100mbit burst 5kb limit 400kb";
 
 fn lacks() -> Option<String> {
-    missing()
-        .or_else(|| netns::may_make_namespaces().err().map(|e| e.to_string()))
-        .or_else(|| system("tc -V").err())
+    missing().or_else(|| netns::may_make_namespaces().err().map(|e| e.to_string())).or_else(|| system("tc -V").err())
 }
 
 /// Three servers with a switch each, behind the ports of a bridge; the port to server 2 is slow. The controller is at a port, too.
@@ -97,42 +95,51 @@ impl Net {
              [topology]\nkind = \"single-switch\"\nhosts = 3\nlink_rate = \"100 Mb/s\"\n",
             control.display()
         );
-        let file = self.folder.join(format!("c{port}.toml"));
-        std::fs::write(&file, text).unwrap();
-        let args = ["xco", "run", file.to_str().unwrap(), "--quiet"];
-        let child = command(&args).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
-        let controller = Controller { child, control };
-        controller.until("it answers", |_| true);
-        controller
+        start(&self.folder.join(format!("c{port}.toml")), &text, "run", control)
     }
 
-    /// Servers 0 and 1 send to server 2 at once, until all is sent; then waits until nothing more arrives. Returns how much did.
+    /// Servers 0 and 1 send to server 2. Returns how many datagrams arrived.
     fn load(&self) -> u64 {
         let to = Lan::socket(2, 7000);
-        let mut sink = Sink::bind(self.lan.tenant(2), to, PAYLOAD, 2).unwrap();
+        let sink = Sink::bind(self.lan.tenant(2), to, PAYLOAD, 2).unwrap();
         let senders = [0, 1].map(|i| Sender::new(self.lan.tenant(i), i as u16, to, PAYLOAD).unwrap());
-        std::thread::scope(|scope| {
-            let senders = senders.map(|mut sender| {
-                scope.spawn(move || {
-                    while sender.sent() < EACH {
-                        sender.send(EACH - sender.sent()).unwrap();
-                    }
-                })
-            });
-            let mut last = Instant::now();
-            while sink.received() < 2 * EACH {
-                if sink.receive(64).unwrap() > 0 {
-                    last = Instant::now();
-                }
-                let sent = senders.iter().all(|sender| sender.is_finished());
-                if last.elapsed() > if sent { Duration::from_secs(3) } else { PATIENCE } {
-                    break;
-                }
-                std::thread::sleep(Duration::from_micros(200));
-            }
-        });
-        sink.received()
+        arrived(sink, senders)
     }
+}
+
+/// All send at once, until all is sent; then waits until nothing more arrives. Returns how much did.
+fn arrived(mut sink: Sink, senders: [Sender; 2]) -> u64 {
+    std::thread::scope(|scope| {
+        let senders = senders.map(|mut sender| {
+            scope.spawn(move || {
+                while sender.sent() < EACH {
+                    sender.send(EACH - sender.sent()).unwrap();
+                }
+            })
+        });
+        let mut last = Instant::now();
+        while sink.received() < 2 * EACH {
+            if sink.receive(64).unwrap() > 0 {
+                last = Instant::now();
+            }
+            let sent = senders.iter().all(|sender| sender.is_finished());
+            if last.elapsed() > if sent { Duration::from_secs(3) } else { PATIENCE } {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    });
+    sink.received()
+}
+
+/// Starts a program of XCo with this file and waits until it answers.
+fn start(file: &std::path::Path, text: &str, verb: &str, control: PathBuf) -> Controller {
+    std::fs::write(file, text).unwrap();
+    let args = ["xco", verb, file.to_str().unwrap(), "--quiet"];
+    let child = command(&args).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
+    let program = Controller { child, control };
+    program.until("it answers", |_| true);
+    program
 }
 
 impl Drop for Net {
@@ -141,6 +148,7 @@ impl Drop for Net {
     }
 }
 
+/// A controller or an agent.
 struct Controller {
     child: Child,
     control: PathBuf,
@@ -172,7 +180,15 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
+        let pid = match ask(&self.control, &Request::Show) {
+            Ok(Answer::Status(status)) => Some(status.pid),
+            _ => None,
+        };
+        // The supervisor of an agent first: it would start another one.
         self.kill();
+        if let Some(pid) = pid {
+            let _ = system(&format!("kill -9 {pid}"));
+        }
     }
 }
 
@@ -201,8 +217,15 @@ fn senders_to_a_slow_port_lose_without_coordination_and_nothing_with_it() {
     println!("with XCo: {arrived} of {} datagrams; controller {:?}", 2 * EACH, xco.events);
     for n in 0..3 {
         let status = switches[n].status();
-        println!("server {n}: {:?}", status.ports[0].counters.iter().filter(|(name, _)| name.starts_with("xco")).collect::<Vec<_>>());
-        assert_eq!(uplink(&status, "xco_uncontrolled_frames") + uplink(&status, "xco_starved"), 0, "server {n} passed frames");
+        println!(
+            "server {n}: {:?}",
+            status.ports[0].counters.iter().filter(|(name, _)| name.starts_with("xco")).collect::<Vec<_>>()
+        );
+        assert_eq!(
+            uplink(&status, "xco_uncontrolled_frames") + uplink(&status, "xco_starved"),
+            0,
+            "server {n} passed frames"
+        );
     }
     assert_eq!(arrived, 2 * EACH);
     assert!(xco.events["directives"] > 0);
@@ -260,4 +283,135 @@ fn a_standby_takes_over() {
     std::thread::sleep(Duration::from_secs(1));
     assert!(role(&first.until("it answers", |_| true), "standby"));
     second.members(3);
+}
+
+/// Three hosts without our switch, and agents at those that send; the port to host 2 is slow. The controller is at a port, too.
+struct Hosts {
+    spaces: Namespaces,
+    folder: PathBuf,
+}
+
+impl Hosts {
+    fn new(test: &str) -> Option<Hosts> {
+        if let Some(why) = lacks() {
+            eprintln!("SKIPPED: {why}");
+            return None;
+        }
+        let spaces = Namespaces::new(test, 4);
+        let net = &spaces.0[3];
+        let run = |line: &str| system(line).unwrap();
+        run(&format!("ip -n {net} link add br0 type bridge"));
+        run(&format!("ip -n {net} link add ctl0 type veth peer name b3"));
+        for (n, host) in spaces.0[..3].iter().enumerate() {
+            run(&format!("ip -n {net} link add b{n} type veth peer name eth0 netns {host}"));
+            run(&format!("ip netns exec {host} sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1"));
+            run(&format!("ip -n {host} addr add 10.9.0.{n}/24 dev eth0", n = n + 1));
+            run(&format!("ip -n {host} link set eth0 address {mac} up", mac = host_mac(n)));
+        }
+        for device in ["b0", "b1", "b2", "b3"] {
+            run(&format!("ip -n {net} link set {device} master br0"));
+        }
+        for device in ["b0", "b1", "b2", "b3", "ctl0", "br0"] {
+            run(&format!("ip netns exec {net} sysctl -qw net.ipv6.conf.{device}.disable_ipv6=1"));
+            run(&format!("ip -n {net} link set {device} up"));
+        }
+        run(&format!("tc -n {net} qdisc add dev b2 root {SLOW}"));
+        let folder = std::env::temp_dir().join(format!("sluicenet-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Some(Hosts { spaces, folder })
+    }
+
+    fn controller(&self) -> Controller {
+        let control = self.folder.join("c.sock");
+        let text = format!(
+            "[xco]\ncontrol = \"{}\"\ndevice = \"ctl0\"\nnetns = \"{}\"\nmac = \"02:00:00:00:ff:00\"\nlease = \"1 s\"\n\
+             [topology]\nkind = \"single-switch\"\nhosts = 3\nlink_rate = \"100 Mb/s\"\n",
+            control.display(),
+            self.spaces.0[3]
+        );
+        start(&self.folder.join("c.toml"), &text, "run", control)
+    }
+
+    fn agent(&self, n: usize) -> Controller {
+        let control = self.folder.join(format!("a{n}.sock"));
+        let others: String = (0..3)
+            .filter(|&host| host != n)
+            .map(|host| format!("[[host]]\nhost = {host}\naddresses = [\"10.9.0.{}\"]\n", host + 1))
+            .collect();
+        let text = format!(
+            "[xco]\ncontrol = \"{}\"\ndevice = \"eth0\"\nnetns = \"{}\"\nhost = {n}\nrate = \"100 Mb/s\"\n\
+             controller = \"02:00:00:00:ff:00\"\nlease = \"1 s\"\n{others}",
+            control.display(),
+            self.spaces.0[n]
+        );
+        start(&self.folder.join(format!("a{n}.toml")), &text, "agent", control)
+    }
+
+    fn load(&self) -> u64 {
+        let space = |n: usize| Namespace::open(&self.spaces.0[n]).unwrap();
+        let to = "10.9.0.3:7000".parse().unwrap();
+        let sink = Sink::bind(&space(2), to, PAYLOAD, 2).unwrap();
+        arrived(sink, [0, 1].map(|i| Sender::new(&space(i), i as u16, to, PAYLOAD).unwrap()))
+    }
+
+    fn qdisc(&self, n: usize) -> String {
+        let out =
+            std::process::Command::new("tc").args(["-n", &self.spaces.0[n], "qdisc", "show", "dev", "eth0"]).output();
+        String::from_utf8(out.unwrap().stdout).unwrap()
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn host_mac(n: usize) -> String {
+    format!("02:00:00:00:88:{n:02x}")
+}
+
+#[test]
+fn agents_hold_the_frames_of_hosts_without_our_switch() {
+    let Some(hosts) = Hosts::new("xcoagent") else { return };
+    let without = hosts.load();
+    println!("without agents: {without} of {} datagrams", 2 * EACH);
+    assert!(without < 2 * EACH, "the slow port lost nothing: it is no bottleneck");
+    let controller = hosts.controller();
+    let agents = [0, 1].map(|n| hosts.agent(n));
+    controller.members(2);
+    let arrived = hosts.load();
+    for agent in &agents {
+        println!("agent: {:?}", agent.until("it answers", |_| true).xco.unwrap().events);
+    }
+    println!("with agents: {arrived} of {} datagrams; {:?}", 2 * EACH, controller.members(2).xco.unwrap().events);
+    assert_eq!(arrived, 2 * EACH);
+    // An agent that ends in order leaves the device as it was.
+    assert!(hosts.qdisc(0).contains("htb"), "{}", hosts.qdisc(0));
+    let [mut first, second] = agents;
+    assert!(matches!(sluicenet_vswitchd::control::stop(&first.control), Ok(Answer::Ok(_))));
+    assert!(first.child.wait().unwrap().success());
+    assert!(!hosts.qdisc(0).contains("htb"), "{}", hosts.qdisc(0));
+    // One that is killed is started again, with a session of its own after a lease.
+    let pid = second.until("it answers", |_| true).pid;
+    system(&format!("kill -9 {pid}")).unwrap();
+    second.until("it is started again", |s| s.pid != pid);
+    controller.until("it joins again", |s| s.xco.as_ref().is_some_and(|x| x.events["joined"] >= 3));
+}
+
+#[test]
+fn clean_removes_the_queues_of_a_killed_agent() {
+    let Some(hosts) = Hosts::new("xcoclean") else { return };
+    let _lock = crate::testbed_lock();
+    let mut agent = hosts.agent(0);
+    assert!(hosts.qdisc(0).contains("htb"), "{}", hosts.qdisc(0));
+    let pid = agent.until("it answers", |_| true).pid;
+    // The supervisor first: it would start another one.
+    agent.kill();
+    system(&format!("kill -9 {pid}")).unwrap();
+    let until = Instant::now() + PATIENCE;
+    while hosts.qdisc(0).contains("htb") {
+        assert!(Instant::now() < until, "{}", hosts.qdisc(0));
+        assert!(command(&["clean"]).stdout(Stdio::null()).status().unwrap().success());
+    }
 }

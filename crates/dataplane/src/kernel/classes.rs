@@ -129,6 +129,11 @@ impl Classes {
         })?
     }
 
+    /// Bytes of the device's longest frame, as its queues count it.
+    pub fn longest(&self) -> u32 {
+        self.longest
+    }
+
     /// Removes the queues at a device; whether there were some. Waiting frames are lost.
     ///
     /// # Errors
@@ -142,8 +147,8 @@ impl Classes {
                 link => link?,
             };
             let what = || format!("removing the classes at {device}");
-            let netlink = Netlink::route().tried(what)?;
-            remove(netlink, link.index).tried(what)
+            let mut netlink = Netlink::route().tried(what)?;
+            remove(&mut netlink, link.index).tried(what)
         })??;
         leftovers::forget(&entry(namespace, device));
         Ok(removed)
@@ -219,7 +224,7 @@ impl Classes {
     }
 
     fn remove_qdisc(&mut self) -> io::Result<()> {
-        remove(Netlink::route()?, self.index).map(drop)
+        remove(&mut self.netlink, self.index).map(drop)
     }
 }
 
@@ -232,7 +237,7 @@ impl Drop for Classes {
 }
 
 /// Removes our queues at a device; whether there were some. The kernel puts its usual queue there.
-fn remove(mut netlink: Netlink, index: u32) -> io::Result<bool> {
+fn remove(netlink: &mut Netlink, index: u32) -> io::Result<bool> {
     let mut is_there = false;
     netlink.ask(Message::new(RTM_GETQDISC, DUMP, &header(index, 0, 0)), |_, body| {
         let ours = body.len() >= 20 && word(body, 4) == index && word(body, 12) == TC_H_ROOT;

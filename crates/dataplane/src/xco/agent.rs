@@ -9,7 +9,9 @@ use sluicenet_proto::frame::Priority;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
 use sluicenet_proto::xco::Node;
-use sluicenet_proto::xco::coordinator::{Coordinator, CoordinatorConfig, CoordinatorCounters, SMALL_BURST_BYTES, Valve};
+use sluicenet_proto::xco::coordinator::{
+    Coordinator, CoordinatorConfig, CoordinatorCounters, SMALL_BURST_BYTES, Valve,
+};
 use sluicenet_wire::ethernet::MacAddress;
 use sluicenet_wire::xco::{LEN_MAX, Repr, is_message, without_tag};
 use std::fmt;
@@ -71,6 +73,8 @@ pub struct AgentConfig {
     pub priority: Priority,
     /// How often it looks at the queues.
     pub poll: Duration,
+    /// Bytes of the longest frame, as the queues count it.
+    pub longest: u64,
 }
 
 /// The state and the counters of an agent.
@@ -129,6 +133,8 @@ pub struct AgentLoop {
     /// When the queues are looked at, and when an open one is shut.
     looks_at: Instant,
     shuts_at: Instant,
+    /// The time of the last round.
+    seen_at: Instant,
     started: std::time::Instant,
     scratch: Vec<u8>,
     changes: u64,
@@ -154,6 +160,7 @@ impl AgentLoop {
             config,
             looks_at: Instant::ZERO,
             shuts_at: Instant::MAX,
+            seen_at: Instant::ZERO,
             started: std::time::Instant::now(),
             scratch: Vec::new(),
             changes: 0,
@@ -177,7 +184,7 @@ impl AgentLoop {
         let backlogs = || self.all.iter().map(|queue| queue.backlog);
         AgentReport {
             is_member: self.coordinator.is_member(),
-            is_uncontrolled: self.coordinator.is_uncontrolled(self.now()),
+            is_uncontrolled: self.coordinator.is_uncontrolled(self.seen_at),
             backlogged: backlogs().filter(|backlog| backlog.waiting > 0).count(),
             waiting: backlogs().map(|backlog| backlog.waiting).sum(),
             dropped: backlogs().map(|backlog| u64::from(backlog.dropped)).sum(),
@@ -194,6 +201,7 @@ impl AgentLoop {
     /// # Errors
     /// The device or the queues are gone.
     pub fn round(&mut self, now: Instant) -> io::Result<usize> {
+        self.seen_at = now;
         let AgentLoop { device, coordinator, config, counters, .. } = self;
         let mut moved = device.receive(&mut |frame| take(coordinator, counters, config.own, now, frame))?;
         let (looks, ends) = (self.looks_at <= now, coordinator.poll_timeout() <= now);
@@ -225,26 +233,34 @@ impl AgentLoop {
 
     /// Asks for each queue, and opens and shuts them.
     fn set(&mut self, now: Instant) -> io::Result<()> {
-        let (small, late) = (self.config.coordinator.small_kbps, self.config.coordinator.late);
+        let (small, late, longest) =
+            (self.config.coordinator.small_kbps, self.config.coordinator.late, self.config.longest);
         let mut opened = false;
         self.shuts_at = Instant::MAX;
         for (n, queue) in self.all.iter_mut().enumerate() {
             let (before, sent) = (queue.rate(small), queue.backlog.sent.saturating_sub(queue.told));
             queue.told = queue.backlog.sent;
             queue.valve = self.coordinator.valve(now, queue.node, queue.backlog.waiting, sent);
-            if let Valve::Open { until, .. } = queue.valve {
-                self.shuts_at = self.shuts_at.min(until);
+            if let Valve::Open { rate_kbps, until } = queue.valve {
+                // An opened queue sends a burst at once, and one frame leaves when it is shut: it is shut so much earlier.
+                let rate = kbps(rate_kbps);
+                let early = rate.time_for(rate.bytes_in(late).max(longest) + longest);
+                let shuts_at = Instant(until.0.saturating_sub(early.0));
+                match until < Instant::MAX && shuts_at <= now {
+                    true => queue.valve = Valve::Shut,
+                    false => self.shuts_at = self.shuts_at.min(shuts_at),
+                }
             }
             let rate = queue.rate(small);
             if rate == before {
                 continue;
             }
             self.changes += 1;
-            let Some((kbps, is_small)) = rate else {
+            let Some((rate_kbps, is_small)) = rate else {
                 self.queues.shut(n)?;
                 continue;
             };
-            let rate = Rate(u64::from(kbps) * 1_000);
+            let rate = kbps(rate_kbps);
             let burst = if is_small { SMALL_BURST_BYTES } else { rate.bytes_in(late) };
             self.queues.open(n, (rate.as_bps() / 8).max(1), u32::try_from(burst).unwrap_or(u32::MAX))?;
             opened = true;
@@ -305,6 +321,10 @@ impl AgentLoop {
         self.jobs.wake_up();
         Ok(())
     }
+}
+
+fn kbps(kbps: u32) -> Rate {
+    Rate(u64::from(kbps.max(1)) * 1_000)
 }
 
 /// Takes a frame.

@@ -74,7 +74,10 @@ pub struct ControllerLoop {
 
 impl fmt::Debug for ControllerLoop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ControllerLoop").field("own", &self.own).field("counters", &self.counters).finish_non_exhaustive()
+        f.debug_struct("ControllerLoop")
+            .field("own", &self.own)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,10 +1,13 @@
-//! The loop of a controller, with messages of honest and of hostile hosts.
+//! The loops of a controller and of agents, with messages of honest and of hostile ends.
 
-use super::{ControllerLoop, LinkCounters};
+use super::{AgentConfig, AgentLoop, ControllerLoop, LinkCounters, Valves};
 use crate::fabric::Device;
+use crate::kernel::classes::Backlog;
 use rustix::event::PollFd;
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::units::Rate;
 use sluicenet_proto::xco::controller::{Controller, ControllerConfig, PolicyConfig, Weights};
+use sluicenet_proto::xco::coordinator::CoordinatorConfig;
 use sluicenet_proto::xco::slices::SliceConfig;
 use sluicenet_proto::xco::topology::{Link, Topology};
 use sluicenet_proto::xco::{Limits, Node};
@@ -46,6 +49,26 @@ fn mac(host: Node) -> MacAddress {
     MacAddress::local(1 + host)
 }
 
+/// The controller of hosts at one switch.
+fn controller(now: Instant, cable: &Cable) -> ControllerLoop {
+    let links: Vec<_> = (0..HOSTS).map(|n| Link { ends: [n, HOSTS], kbps: 1_000_000 }).collect();
+    let mut topology = Topology::new(HOSTS, HOSTS as usize + 1, &links).unwrap();
+    topology.add_tree(HOSTS).unwrap();
+    let config = ControllerConfig {
+        policy: PolicyConfig::Slices(SliceConfig::new(Duration::from_ms(1))),
+        limits: Limits { flows: 6, flows_per_node: FLOWS },
+        lease: LEASE,
+        on_demand: false,
+        weights: Weights::default(),
+        nodes: Vec::new(),
+        peer: None,
+        hierarchy: None,
+        seed: 1,
+    };
+    let controller = Controller::new(now, topology, config, 1, false);
+    ControllerLoop::new(Box::new(cable.clone()), controller, OWN, 7)
+}
+
 struct World {
     cable: Cable,
     controller: ControllerLoop,
@@ -55,26 +78,11 @@ struct World {
 }
 
 impl World {
-    /// Hosts at one switch. All but the last one have joined.
+    /// All hosts but the last one have joined.
     fn new() -> World {
-        let links: Vec<_> = (0..HOSTS).map(|n| Link { ends: [n, HOSTS], kbps: 1_000_000 }).collect();
-        let mut topology = Topology::new(HOSTS, HOSTS as usize + 1, &links).unwrap();
-        topology.add_tree(HOSTS).unwrap();
-        let config = ControllerConfig {
-            policy: PolicyConfig::Slices(SliceConfig::new(Duration::from_ms(1))),
-            limits: Limits { flows: 6, flows_per_node: FLOWS },
-            lease: LEASE,
-            on_demand: false,
-            weights: Weights::default(),
-            nodes: Vec::new(),
-            peer: None,
-            hierarchy: None,
-            seed: 1,
-        };
         let now = Instant::ZERO + Duration::from_ms(1);
         let cable = Cable::default();
-        let controller = Controller::new(now, topology, config, 1, false);
-        let controller = ControllerLoop::new(Box::new(cable.clone()), controller, OWN, 7);
+        let controller = controller(now, &cable);
         let mut world = World { cable, controller, now, heads: Default::default() };
         for host in 0..HOSTS - 1 {
             world.join(host);
@@ -176,7 +184,8 @@ fn a_host_with_a_million_backlogs_takes_its_own_share_only() {
     world.report(1, &[(2, Change::Backlogged)]);
     assert_eq!(world.directives(1), 1);
     // 10^6 backlogs in reports as fast as it can: most reports are beyond its budget, most flows beyond its number.
-    let entries: Vec<_> = (0..128).map(|n| (if n % 4 == 3 { n + 100 } else { 1 + n % 4 }, Change::Backlogged)).collect();
+    let entries: Vec<_> =
+        (0..128).map(|n| (if n % 4 == 3 { n + 100 } else { 1 + n % 4 }, Change::Backlogged)).collect();
     for _ in 0..1_000_000 / 128 {
         world.report(0, &entries);
     }
@@ -230,4 +239,167 @@ fn a_flood_of_strangers_does_not_stop_the_schedule() {
     }
     assert!(served >= 18, "{served} slices in 20 ms");
     assert!(world.controller.report().controller.forged > 4_000);
+}
+
+/// Queues of a kernel: what each may send, and what waits in it.
+#[derive(Clone, Debug, Default)]
+struct Kernel(Arc<Mutex<Vec<(Option<u64>, Backlog)>>>);
+
+impl Kernel {
+    /// Open queues send for so long; returns the bytes.
+    fn run(&self, time: Duration) -> u64 {
+        let mut all = 0;
+        for (rate, backlog) in self.0.lock().unwrap().iter_mut() {
+            let bytes = rate.map_or(0, |rate| Rate(8 * rate).bytes_in(time)).min(backlog.waiting);
+            backlog.waiting -= bytes;
+            backlog.sent += bytes;
+            all += bytes;
+        }
+        all
+    }
+    fn put(&self, n: usize, bytes: u64) {
+        self.0.lock().unwrap()[n].1.waiting += bytes;
+    }
+}
+
+/// As its agent sees it.
+struct Queues(Kernel, Vec<Backlog>);
+
+impl Valves for Queues {
+    fn open(&mut self, n: usize, rate: u64, _burst: u32) -> io::Result<()> {
+        self.0.0.lock().unwrap()[n].0 = Some(rate);
+        Ok(())
+    }
+    fn shut(&mut self, n: usize) -> io::Result<()> {
+        self.0.0.lock().unwrap()[n].0 = None;
+        Ok(())
+    }
+    fn look(&self) {}
+    fn backlogs(&mut self) -> io::Result<&[Backlog]> {
+        self.1 = self.0.0.lock().unwrap().iter().map(|queue| queue.1).collect();
+        Ok(&self.1)
+    }
+}
+
+/// Two agents and their controller, in virtual time.
+struct Agents {
+    now: Instant,
+    controller: ControllerLoop,
+    cable: Cable,
+    works: bool,
+    agents: Vec<(AgentLoop, Cable, Kernel)>,
+    sent: [u64; 2],
+}
+
+impl Agents {
+    fn new(small_kbps: u32) -> Agents {
+        let cable = Cable::default();
+        let agent = |node: Node| {
+            let (cable, kernel) = (Cable::default(), Kernel::default());
+            // Hosts 2 and 3.
+            *kernel.0.lock().unwrap() = vec![(None, Backlog::default()); 2];
+            let coordinator = CoordinatorConfig {
+                node,
+                rate_kbps: 1_000_000,
+                controllers: vec![OWN],
+                lease: LEASE,
+                hysteresis: Some(Duration::from_us(200)),
+                small_kbps,
+                entries: 8,
+                flows: 2,
+                late: Duration::from_us(50),
+                nonce: node,
+            };
+            let (poll, nodes) = (Duration::from_us(100), vec![2, 3]);
+            let config = AgentConfig { coordinator, nodes, own: mac(node), priority: 7, poll, longest: 1_614 };
+            let queues = Queues(kernel.clone(), Vec::new());
+            (AgentLoop::new(Box::new(cable.clone()), Box::new(queues), config), cable, kernel)
+        };
+        Agents {
+            now: Instant::ZERO,
+            controller: controller(Instant::ZERO, &cable),
+            cable,
+            works: true,
+            agents: (0..2).map(agent).collect(),
+            sent: [0; 2],
+        }
+    }
+
+    /// Runs for so long, in steps of 10 us. A link must never be given more than it has.
+    fn run(&mut self, time: Duration) {
+        let (until, step) = (self.now + time, Duration::from_us(10));
+        while self.now < until {
+            self.now += step;
+            if self.works {
+                self.controller.round(self.now).unwrap();
+            }
+            let directives = std::mem::take(&mut self.cable.0.lock().unwrap().1);
+            for frame in directives {
+                for (n, (_, cable, _)) in self.agents.iter().enumerate() {
+                    if frame[..6] == mac(n as Node).0 {
+                        cable.0.lock().unwrap().0.push_back(frame.clone());
+                    }
+                }
+            }
+            for (n, (agent, cable, kernel)) in self.agents.iter_mut().enumerate() {
+                self.sent[n] += kernel.run(step);
+                agent.round(self.now).unwrap();
+                let messages = std::mem::take(&mut cable.0.lock().unwrap().1);
+                self.cable.0.lock().unwrap().0.extend(messages);
+            }
+        }
+    }
+}
+
+#[test]
+fn agents_take_turns_and_give_back_what_they_do_not_need() {
+    let mut world = Agents::new(0);
+    world.run(Duration::from_ms(1));
+    assert_eq!(world.controller.report().members, 2);
+    // 10 ms of the link to host 2, from each.
+    (0..2).for_each(|n| world.agents[n].2.put(0, 1_250_000));
+    world.run(Duration::from_ms(4));
+    let before = world.sent;
+    world.run(Duration::from_ms(8));
+    let [a, b] = [0, 1].map(|n| world.sent[n] - before[n]);
+    // Of a slice of a millisecond each loses the time of a burst and a frame, and a directive takes 20 us.
+    assert!((800_000..=1_000_000).contains(&(a + b)), "{a} and {b} bytes in 8 ms");
+    assert!(a.abs_diff(b) < 130_000, "{a} and {b}: they take turns");
+    world.run(Duration::from_ms(20));
+    assert_eq!(world.sent, [1_250_000; 2]);
+    let reports: Vec<_> = world.agents.iter().map(|agent| agent.0.report()).collect();
+    assert!(reports.iter().any(|r| r.coordinator.returned > 0) && reports.iter().all(|r| r.backlogged == 0));
+    assert_eq!(world.controller.report().flows, 0);
+}
+
+#[test]
+fn a_small_flow_of_an_agent_does_not_ask() {
+    let mut world = Agents::new(40_000);
+    world.run(Duration::from_ms(1));
+    let open = world.agents[0].2.0.lock().unwrap()[0].0;
+    assert_eq!(open, Some(5_000_000), "4 % of the link");
+    world.agents[0].2.put(1, 40);
+    world.run(Duration::from_ms(1));
+    assert_eq!((world.sent[0], world.agents[0].0.report().coordinator.reports), (40, 0));
+}
+
+#[test]
+fn agents_open_their_queues_when_the_controller_is_silent() {
+    let mut world = Agents::new(0);
+    world.run(Duration::from_ms(1));
+    world.works = false;
+    world.agents[0].2.put(0, 100_000);
+    world.run(Duration::from_ms(20));
+    assert_eq!(world.sent[0], 0);
+    // Messages of strangers, forged ones and a repeated welcome keep nobody waiting.
+    let agent = &world.agents[0];
+    for (from, token) in [(MacAddress::local(77), 0), (OWN, 5)] {
+        let head = Head { epoch: 1, token, sequence: 1 << 30, clock_ns: 1 << 40 };
+        let frame = Frame::emit(mac(0), from, &head, &Message::Alive { is_controller: true });
+        agent.1.0.lock().unwrap().0.push_back(frame.as_bytes().to_vec());
+    }
+    world.run(LEASE + Duration::from_ms(64));
+    let report = world.agents[0].0.report();
+    assert_eq!((world.sent[0], report.coordinator.strangers, report.coordinator.forged), (100_000, 1, 1));
+    assert!(report.is_uncontrolled && report.coordinator.uncontrolled > 0);
 }

@@ -62,7 +62,10 @@ fn key_of(p: Priority, vid: u16, to: MacAddress, from: MacAddress) -> Key {
 /// Destination, source and VLAN of a frame.
 fn addresses(frame: &[u8]) -> (MacAddress, MacAddress, u16) {
     let mac = |at: usize| {
-        frame.get(at..at + 6).and_then(|bytes| bytes.first_chunk()).map_or(MacAddress::default(), |&mac| MacAddress(mac))
+        frame
+            .get(at..at + 6)
+            .and_then(|bytes| bytes.first_chunk())
+            .map_or(MacAddress::default(), |&mac| MacAddress(mac))
     };
     let vid = match frame.get(ADDRESSES_LEN..ADDRESSES_LEN + 4) {
         Some(&[0x81, 0x00, a, b]) => u16::from_be_bytes([a, b]) & 0x0FFF,

@@ -301,7 +301,12 @@ fn forged_messages_change_nothing_and_are_counted_by_reason() {
     tell(CONTROLLER, own(0), head, directive(0, 1_000_000));
     tell(CONTROLLER, own(0), Head { clock_ns: 0, ..next(1) }, directive(0, 1_000_000));
     tell(CONTROLLER, own(0), next(2), Message::Leave);
-    tell(CONTROLLER, own(0), Head { epoch: 9, ..next(3) }, Message::Welcome { node: 0, lease_us: 1, nonce: 6, on_demand: false });
+    tell(
+        CONTROLLER,
+        own(0),
+        Head { epoch: 9, ..next(3) },
+        Message::Welcome { node: 0, lease_us: 1, nonce: 6, on_demand: false },
+    );
     // A VLAN tag belongs to tenants; a message cut short cannot be read.
     let whole = Frame::emit(own(0), CONTROLLER, &next(4), &directive(0, 1_000_000));
     let tagged = [&whole.as_bytes()[..12], &[0x81, 0, 0, 5], &whole.as_bytes()[12..]].concat();

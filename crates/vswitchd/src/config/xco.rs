@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// The rate of a small flow without a setting, as a part of the rate of the link.
 pub(crate) const SMALL_PERCENT: u64 = 4;
 /// How far a flow catches up: the timers of a shared processor are that coarse.
-pub(crate) const LATE: Duration = Duration::from_us(200);
+const LATE: Duration = Duration::from_us(200);
 /// Bytes of a pair that wait, by default: those of a millisecond at 1 Gb/s.
 const QUEUE: Bytes = Bytes(128 << 10);
 

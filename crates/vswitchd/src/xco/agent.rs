@@ -4,7 +4,7 @@ use super::config::Common;
 use super::daemon::{Daemon, Program};
 use super::status::XcoStatus;
 use crate::config::checks::{Addresses, Device, Listener, Mac, Name, Namespace, SocketPath, Word};
-use crate::config::{LATE, LogFormat, SMALL_PERCENT, default_control, text_of};
+use crate::config::{LogFormat, SMALL_PERCENT, default_control, text_of};
 use crate::opened::{PACKET_BUFFERS, namespace};
 use crate::status::Status;
 use crate::uplink::kbps_of;
@@ -34,6 +34,8 @@ use std::sync::atomic::AtomicBool;
 
 /// Bytes that may wait for a destination: those of some twenty sockets with send buffers of the usual size.
 const QUEUE: Bytes = Bytes(4 << 20);
+/// The time whose bytes may leave at once: the kernel's timers are that coarse.
+const BURST: Duration = Duration::from_us(50);
 /// How often the queues are looked at: a look is a system call for all of them.
 const POLL: Duration = Duration::from_us(500);
 /// A look takes some tens of microseconds, and a slice at least a millisecond.
@@ -75,8 +77,8 @@ settings! {
         priority: u8 [0..=7] = 7,
         /// bytes that may wait for a destination; frames beyond them are dropped
         queue: Bytes [BUFFER] = QUEUE,
-        /// the time whose bytes may leave at once
-        late: Duration = LATE,
+        /// the time whose bytes may leave at once; a slice ends by this time and that of two frames earlier
+        burst: Duration = BURST,
         /// how often the agent looks at what waits
         poll: Duration [POLLS] = POLL,
         /// the user that it becomes once its device is open, if started as root; default root without capabilities
@@ -170,7 +172,7 @@ impl AgentFile {
                 small_kbps: kbps_of(keys.small_flow),
                 entries: ENTRIES_MAX,
                 flows: hosts.len(),
-                late: keys.late,
+                late: keys.burst,
                 nonce: 0,
             },
             hosts,
@@ -234,6 +236,7 @@ impl Program for AgentLoop {
             own,
             priority: common.priority,
             poll: *poll,
+            longest: classes.longest().into(),
         };
         Ok((AgentLoop::new(Box::new(device), Box::new(classes), settings), own))
     }

@@ -161,18 +161,16 @@ impl Config {
         let capacity = |host: Node| topology.capacity(topology.first_link(host, host));
         let fastest = (0..hosts).map(capacity).max();
         if keys.kind == XcoKind::Timeslice && fastest > topology.capacities().first().copied() {
-            let error = s.error("kind", "a host sends at the rate of its link in its timeslice, and another link is slower");
+            let error =
+                s.error("kind", "a host sends at the rate of its link in its timeslice, and another link is slower");
             return Err(error.hint("kind = \"hybrid\": then timeslices have rates"));
         }
         if keys.kind == XcoKind::Rate && s.has("min_run") {
             return Err(s.error("min_run", "rates have no slices that could be pre-empted"));
         }
         let weights = weights(&s, hosts)?;
-        let slices = SliceConfig {
-            min_run: keys.min_run,
-            rates: keys.kind == XcoKind::Hybrid,
-            ..SliceConfig::new(keys.slice)
-        };
+        let slices =
+            SliceConfig { min_run: keys.min_run, rates: keys.kind == XcoKind::Hybrid, ..SliceConfig::new(keys.slice) };
         let policy = match keys.kind {
             XcoKind::Rate => PolicyConfig::Rates(keys.slice),
             XcoKind::Timeslice | XcoKind::Hybrid => PolicyConfig::Slices(slices),
@@ -324,7 +322,9 @@ mod tests {
         // Hosts 0 and 1 meet in their rack, hosts 0 and 2 at the root.
         assert_eq!((config.topology.level(0, 1), config.topology.level(0, 2)), (0, 1));
         let links = "kind = \"links\"\n hosts = 3\n switches = 2\n link_rate = \"1 Gb/s\"\n".to_owned()
-            + &[(0, 3), (1, 3), (2, 4), (3, 4)].map(|(a, b)| format!("[[topology.link]]\n a = {a}\n b = {b}\n")).concat();
+            + &[(0, 3), (1, 3), (2, 4), (3, 4)]
+                .map(|(a, b)| format!("[[topology.link]]\n a = {a}\n b = {b}\n"))
+                .concat();
         let (head, _) = FILE.split_once("kind = \"xgft\"").unwrap();
         assert_eq!(parse(&format!("{head}{links}")).unwrap().size(), (3, 4));
     }

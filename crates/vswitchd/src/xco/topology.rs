@@ -114,7 +114,8 @@ fn tree(s: &Section<'_>, keys: &TopologyKeys) -> Result<Topology> {
         return Err(s.error("w", "`w` has as many levels as `m`").hint("every value is 1: a tree"));
     }
     let hosts = m.iter().try_fold(1u32, |all, &n| all.checked_mul(n)).filter(|&n| (2..=HOSTS_MAX).contains(&n));
-    let hosts = hosts.ok_or_else(|| s.error("m", "the tree has too many or too few hosts").expected(format!("2 to {HOSTS_MAX}")))?;
+    let hosts = hosts
+        .ok_or_else(|| s.error("m", "the tree has too many or too few hosts").expected(format!("2 to {HOSTS_MAX}")))?;
     let mut rates = vec![keys.link_rate; m.len()];
     for t in s.tables("level")? {
         let level = LevelKeys::read(&t)?;

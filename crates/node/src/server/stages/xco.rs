@@ -19,7 +19,7 @@ use sluicenet_proto::frame::{Frame, HostId, Priority};
 use sluicenet_proto::rng::hash_words;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::xco::controller::{Controller, ControllerConfig, ControllerCounters};
-use sluicenet_proto::xco::coordinator::{Body, Coordinator, CoordinatorConfig, CoordinatorCounters, Permit, LATE};
+use sluicenet_proto::xco::coordinator::{Body, Coordinator, CoordinatorConfig, CoordinatorCounters, LATE, Permit};
 use sluicenet_proto::xco::slices::SliceCounters;
 use sluicenet_proto::xco::topology::Topology;
 

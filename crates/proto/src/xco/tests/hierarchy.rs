@@ -4,7 +4,7 @@ use super::world::{FRAME, LEASE, mac};
 use super::{GBPS, rows};
 use crate::time::{Duration, Instant};
 use crate::xco::controller::{Controller, ControllerConfig, PolicyConfig, Weights};
-use crate::xco::coordinator::{Coordinator, CoordinatorConfig, Permit, LATE};
+use crate::xco::coordinator::{Coordinator, CoordinatorConfig, LATE, Permit};
 use crate::xco::hierarchy::{Coordinators, Hierarchy, HierarchyConfig};
 use crate::xco::slices::SliceConfig;
 use crate::xco::topology::Topology;

@@ -4,7 +4,7 @@ use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::xco::Node;
 use crate::xco::controller::{Controller, ControllerConfig, Peer};
-use crate::xco::coordinator::{Body, Coordinator, CoordinatorConfig, Permit, LATE};
+use crate::xco::coordinator::{Body, Coordinator, CoordinatorConfig, LATE, Permit};
 use crate::xco::topology::Topology;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
