@@ -242,6 +242,25 @@ pub enum Message<'a> {
     },
 }
 
+impl Message<'_> {
+    /// Whether a controller reads it, and not a coordinator.
+    pub fn is_for_controller(&self) -> bool {
+        match self {
+            Message::Join { .. }
+            | Message::Leave
+            | Message::Report(_)
+            | Message::Return { .. }
+            | Message::Load { .. }
+            | Message::Windows { .. } => true,
+            Message::Alive { is_controller } => !is_controller,
+            Message::Welcome { .. }
+            | Message::Directive { .. }
+            | Message::Free { .. }
+            | Message::Acknowledge { .. } => false,
+        }
+    }
+}
+
 /// A frame, from its destination to its padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr<'a> {

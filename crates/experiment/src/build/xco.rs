@@ -9,10 +9,13 @@ use sluicenet_proto::rng::hash_words;
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::units::Rate;
 use sluicenet_proto::xco::controller::{ControllerConfig, Peer, PolicyConfig, Weights};
+use sluicenet_proto::xco::hierarchy::{HierarchyConfig, LEVELS_MAX};
 use sluicenet_proto::xco::slices::SliceConfig;
 use sluicenet_proto::xco::topology::{Link, Topology, TopologyError};
 use sluicenet_proto::xco::{Limits, Node};
 use sluicenet_scenario::{Error, Result, Routing, Scenario, Xco, XcoKind};
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The rate of a small flow without a setting, as a part of the rate of the server's link (`xco.small_flow`).
@@ -21,6 +24,8 @@ const SMALL_PERCENT: u64 = 4;
 const FLOWS_PER_NODE: usize = 256;
 /// Flows of all servers, on average of each.
 const FLOWS_AVERAGE: usize = 16;
+/// Slices of a period in which the levels of a hierarchy take turns. A level with little load has a sixteenth of it.
+const PERIOD_SLICES: u64 = 10;
 
 /// What a host does for XCo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,19 +62,50 @@ impl XcoStages {
         };
         let rates_kbps = (0..plan.hosts()).map(|host| (host_kbps(host), small(host_kbps(host)))).collect();
         let outer = if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() } else { 0 };
+        let secret = hash_words(&[scenario.seed, 0x7863]) as u32;
+        let groups = if xco.hierarchical { groups(scenario, plan, xco)? } else { Vec::new() };
+        let place = |level: usize, hosts: &Range<HostId>| -> Option<HierarchyConfig> {
+            let mac = |host: HostId| Address::new(host, 0).mac();
+            let above =
+                groups.get(level + 1).and_then(|groups| groups.iter().find(|(all, _)| all.contains(&hosts.start)));
+            let below = level.checked_sub(1).and_then(|below| groups.get(below)).into_iter().flatten();
+            xco.hierarchical.then(|| HierarchyConfig {
+                level,
+                parent: (level < groups.len())
+                    .then(|| mac(above.map_or(xco.controller, |&(_, controller)| controller))),
+                children: below.filter(|(part, _)| hosts.contains(&part.start)).map(|&(_, host)| mac(host)).collect(),
+                secret,
+                period: xco.slice.saturating_mul(PERIOD_SLICES),
+            })
+        };
+        let beside =
+            groups.iter().enumerate().flat_map(|(level, groups)| groups.iter().map(move |group| (level, group)));
+        let beside = beside.map(|(level, (hosts, host))| {
+            let controller = ControllerConfig { hierarchy: place(level, hosts), ..config(scenario, hosts.len(), xco) };
+            let (topology, priority) = (topology.clone(), xco.priority);
+            (*host, XcoControllerConfig { topology, controller, is_standby: false, priority, dies: None })
+        });
+        let whole = 0..plan.hosts();
+        let top = (whole.clone(), std::iter::once(xco.controller).chain(xco.standby).collect());
+        let lower =
+            groups.iter().map(|groups| groups.iter().map(|(hosts, host)| (hosts.clone(), vec![*host])).collect());
         let gate = XcoGateConfig {
-            controllers: std::iter::once(xco.controller).chain(xco.standby).collect(),
+            levels: lower.chain([vec![top]]).collect(),
+            beside: beside.collect(),
             rates_kbps: Arc::new(rates_kbps),
             overhead: u32::from(framing(scenario).overhead()) + outer as u32,
             lease: xco.lease,
             hysteresis: xco.hysteresis,
             priority: xco.priority,
         };
-        let secret = hash_words(&[scenario.seed, 0x7863]) as u32;
         let peer = |host: HostId| Peer { mac: Address::new(host, 0).mac(), secret };
         let controller = |peer: Option<Peer>, is_standby: bool| XcoControllerConfig {
             topology: topology.clone(),
-            controller: ControllerConfig { peer, ..config(scenario, plan, xco) },
+            controller: ControllerConfig {
+                peer,
+                hierarchy: place(groups.len(), &whole),
+                ..config(scenario, whole.len(), xco)
+            },
             is_standby,
             priority: xco.priority,
             dies: xco.dies.filter(|_| !is_standby).map(|time| Instant(time.as_ps())),
@@ -107,7 +143,39 @@ fn kbps_of(rate: Rate) -> u32 {
     u32::try_from(rate.as_bps() / 1_000).unwrap_or(u32::MAX)
 }
 
-fn config(scenario: &Scenario, plan: &Plan, xco: &Xco) -> ControllerConfig {
+/// The racks, rows and so on of a tree, the lowest level first: the hosts of each, and the one that has its controller.
+type Groups = Vec<Vec<(Range<HostId>, HostId)>>;
+
+fn groups(scenario: &Scenario, plan: &Plan, xco: &Xco) -> Result<Groups> {
+    let error = |message: String| scenario.locations.error("xco.hierarchical", message);
+    let top = plan.switches().iter().map(|switch| switch.level).max().unwrap_or(0);
+    let inside = plan.hosts() - plan.external();
+    let is_tree = plan.tree().is_some() && plan.switches().iter().filter(|switch| switch.level == top).count() == 1;
+    if !is_tree || !(2..=LEVELS_MAX as u8).contains(&top) {
+        return Err(error(format!("the network is no tree with 2 to {LEVELS_MAX} levels of switches"))
+            .hint("topology.kind = \"xgft\" with w = [1, 1, ...], or no xco.hierarchical"));
+    }
+    let mut taken = BTreeSet::from([xco.controller]);
+    let mut levels = Vec::new();
+    for level in 1..top {
+        let (mut groups, mut first) = (Vec::new(), 0);
+        while first < inside {
+            let hosts = plan.chassis(first, level);
+            let Some(host) = hosts.clone().find(|host| taken.insert(*host)) else {
+                let message =
+                    format!("hosts {} to {} are too few for a controller of each level", first, hosts.end - 1);
+                return Err(error(message));
+            };
+            first = hosts.end;
+            groups.push((hosts, host));
+        }
+        levels.push(groups);
+    }
+    Ok(levels)
+}
+
+/// Settings of a controller of so many hosts.
+fn config(scenario: &Scenario, hosts: usize, xco: &Xco) -> ControllerConfig {
     let slices =
         SliceConfig { min_run: xco.min_run, rates: xco.kind == XcoKind::Hybrid, ..SliceConfig::new(xco.slice) };
     let mut weights = Weights::default();
@@ -122,10 +190,7 @@ fn config(scenario: &Scenario, plan: &Plan, xco: &Xco) -> ControllerConfig {
             XcoKind::Rate => PolicyConfig::Rates(xco.slice),
             XcoKind::Timeslice | XcoKind::Hybrid => PolicyConfig::Slices(slices),
         },
-        limits: Limits {
-            flows: (FLOWS_AVERAGE * plan.hosts() as usize).max(4 * FLOWS_PER_NODE),
-            flows_per_node: FLOWS_PER_NODE,
-        },
+        limits: Limits { flows: (FLOWS_AVERAGE * hosts).max(4 * FLOWS_PER_NODE), flows_per_node: FLOWS_PER_NODE },
         lease: xco.lease,
         on_demand: xco.on_demand,
         weights,

@@ -55,7 +55,7 @@ pub fn zbridge(engine: &Engine<HostApps>) -> Option<ZBridgeTotals> {
 pub fn xco(engine: &Engine<HostApps>, plan: &Plan, s: &Scenario, now: Instant) -> Option<XcoTotals> {
     let mut totals: Option<XcoTotals> = None;
     for (_, server) in servers(engine) {
-        if let Some(report) = server.report().xco {
+        for report in server.report().xco {
             totals.get_or_insert_default().add(&report);
         }
     }

@@ -204,6 +204,36 @@ fn one_thread_or_several_write_the_same_bytes() {
     assert_same_bytes("xco", |threads, dir| drop(execute(&text, threads, Some(dir.0.clone()))));
 }
 
+/// Two rows of two racks of four servers, and the core's controller beside the top switch.
+fn rows(xco: &str) -> String {
+    let flow = |(src, dst): (u32, u32)| {
+        format!("[[workload]]\nkind = \"flow\"\ntransport = \"udp\"\nsrc = {src}\ndst = {dst}\n")
+    };
+    // Within a rack, between racks, and between rows; to the servers with controllers, too.
+    let flows: String = [(2, 1), (3, 1), (2, 5), (6, 3), (7, 4), (1, 9), (5, 13), (10, 0), (14, 8)].map(flow).concat();
+    scenario("m = [4, 2, 2]\nw = [1, 1, 1]\nexternal_hosts = 1\n", &format!("small_flow = \"0 b/s\"\n{xco}"), &flows)
+        .replace("single-switch", "xgft")
+        .replace("60 ms", "210 ms")
+}
+
+/// Section 7: controllers of racks, rows and the core.
+#[test]
+fn racks_rows_and_the_core_have_controllers() {
+    let (central, one) = run(&rows(""));
+    let (outcome, totals) = run(&rows("hierarchical = true"));
+    assert_eq!((central.totals.dropped, outcome.totals.dropped, totals.uncontrolled, totals.starved), (0, 0, 0, 0));
+    // A server joins a controller of each level.
+    assert_eq!((one.joined, totals.joined), (16, 3 * 16));
+    let (central, rates) = (rates(&central), rates(&outcome));
+    assert!(rates.iter().all(|rate| *rate > 0.03 * LINE), "{rates:?}");
+    // Levels take turns, so links have less to do than with one controller, but most of the time they do something.
+    let (all, of_central): (f64, f64) = (rates.iter().sum(), central.iter().sum());
+    assert!(all > 0.5 * of_central && all < of_central, "{rates:?} {central:?}");
+    assert_same_bytes("xco-hierarchical", |threads, dir| {
+        drop(execute(&rows("hierarchical = true"), threads, Some(dir.0.clone())));
+    });
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let error = |text: &str| match Scenario::parse(text, "test") {
@@ -215,6 +245,13 @@ fn what_does_not_fit_is_refused() {
         (udp("").replace("controller = 6", "controller = 60"), "there are hosts 0 to 6"),
         (udp("standby = 6"), "own standby"),
         (udp("slice = \"20 ms\""), "slice"),
+        (udp("hierarchical = true"), "no tree with 2 to 4 levels"),
+        (rows("hierarchical = true\nkind = \"rate\""), "take turns"),
+        (rows("hierarchical = true\nstandby = 3"), "no standby"),
+        (
+            rows("hierarchical = true").replace("m = [4, 2, 2]", "m = [1, 8, 2]"),
+            "too few for a controller of each level",
+        ),
         (udp("slice = \"10 ms\"\nlease = \"20 ms\""), "half a lease"),
         (udp("kind = \"rate\"\nmin_run = \"3 ms\""), "pre-empted"),
         (udp("[[xco.weight]]\nhost = 9\nweight = 2\n"), "there are hosts 0 to 6"),

@@ -214,7 +214,10 @@ impl Topology {
 
     /// The level at which two nodes meet: 0 at one switch, 1 one level above, and so on.
     pub fn level(&self, from: Node, to: Node) -> usize {
-        self.path(from, to).count().saturating_sub(1) / 2
+        let tree = self.tree(to);
+        let (from_depth, to_depth) = (tree.depth[from as usize] as usize, tree.depth[to as usize] as usize);
+        let met = (from_depth + to_depth - self.path(from, to).count()) / 2;
+        (from_depth.max(to_depth) - met).saturating_sub(1)
     }
 
     #[inline]

@@ -69,6 +69,9 @@ settings! {
             0 if enabled && !s.has("controller") => return Err(s.missing("controller")),
             _ => counts.hosts,
         },
+        /// whether each rack and each row of a tree has a controller of its own, beside the coordinator of one of its hosts;
+        /// `controller` is then the one of the core
+        hierarchical: bool = false,
         /// the host of a second controller, which takes over when the first one is silent; default none
         standby: Option<u32> [0..=HOST_MAX],
         /// silence of the controller after which all frames pass, and of a server after which it gets no more slices; the
@@ -147,6 +150,19 @@ impl Xco {
         }
         if self.standby == Some(self.controller) {
             return Err(s.error("standby", "a controller is not its own standby"));
+        }
+        if self.hierarchical && self.kind == XcoKind::Rate {
+            let error = s.error_at(
+                &["hierarchical", "kind"],
+                "controllers of racks, rows and the core take turns with timeslices",
+            );
+            return Err(error.hint("set xco.kind = \"timeslice\" or \"hybrid\", or leave xco.hierarchical out"));
+        }
+        if self.hierarchical && (self.standby.is_some() || self.on_demand || self.dies.is_some()) {
+            let message =
+                "one of several controllers has no standby, does not die, and does not measure the load of links";
+            let error = s.error_at(&["hierarchical", "standby", "on_demand", "dies"], message);
+            return Err(error.hint("leave out xco.hierarchical, or standby, on_demand and dies"));
         }
         if self.kind == XcoKind::Rate && self.min_run != Duration(self.slice.0 / 4) {
             return Err(s.error("min_run", "rates have no slices that could be pre-empted"));

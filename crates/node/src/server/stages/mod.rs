@@ -91,8 +91,8 @@ pub struct Report {
     pub receive_queue_max: Option<u32>,
     /// Counters of zBridge; `None` without it.
     pub channels: Option<ChannelCounters>,
-    /// Counters of XCo; `None` without it.
-    pub xco: Option<XcoReport>,
+    /// Counters of XCo; empty without it.
+    pub xco: alloc::vec::Vec<XcoReport>,
     /// Names of stages whose own accounts contradict each other.
     pub unsound: alloc::vec::Vec<&'static str>,
 }

@@ -6,6 +6,8 @@
 //!
 //! The controller is a gate stage of one server. It consumes messages that arrive and makes the directives. All messages are
 //! frames that go through the network.
+//!
+//! Controllers of racks and rows run beside the coordinator of one of their servers. Messages between the two stay there.
 
 use super::{Context, Lane, Report, Stage, StageConfig};
 use crate::packet::xco::REPORT_ENTRIES;
@@ -15,11 +17,13 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 use sluicenet_proto::frame::{Frame, HostId, Priority};
 use sluicenet_proto::rng::hash_words;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::xco::controller::{Controller, ControllerConfig, ControllerCounters};
 use sluicenet_proto::xco::coordinator::{Body, Coordinator, CoordinatorConfig, CoordinatorCounters, LATE, Permit};
+use sluicenet_proto::xco::hierarchy::Coordinators;
 use sluicenet_proto::xco::slices::SliceCounters;
 use sluicenet_proto::xco::topology::Topology;
 
@@ -30,8 +34,10 @@ const PAIR_FRAMES: u32 = 64;
 /// Settings of the coordinators.
 #[derive(Clone, Debug)]
 pub struct XcoGateConfig {
-    /// The hosts of the controller and its standby.
-    pub controllers: Vec<HostId>,
+    /// For each level, the lowest first, the hosts that meet there or below, with their controller and its standby.
+    pub levels: Vec<Vec<(Range<HostId>, Vec<HostId>)>>,
+    /// Controllers that run beside the coordinator of a host.
+    pub beside: BTreeMap<HostId, XcoControllerConfig>,
     /// For each host the rate of its link and that of a small flow, in kb/s.
     pub rates_kbps: Arc<Vec<(u32, u32)>>,
     /// Bytes of a frame on the wire beyond those that the stage sees.
@@ -47,10 +53,10 @@ pub struct XcoGateConfig {
 impl StageConfig for XcoGateConfig {
     fn stage(&self, host: HostId, vms: usize, seed: u64) -> Box<dyn Stage> {
         let (rate_kbps, small_kbps) = self.rates_kbps[host as usize];
-        let config = CoordinatorConfig {
+        let coordinator = |level: usize, controllers: &[HostId]| CoordinatorConfig {
             node: host,
             rate_kbps,
-            controllers: self.controllers.iter().map(|&host| Address::new(host, 0).mac()).collect(),
+            controllers: controllers.iter().map(|&host| Address::new(host, 0).mac()).collect(),
             lease: self.lease,
             hysteresis: self.hysteresis,
             small_kbps,
@@ -58,10 +64,17 @@ impl StageConfig for XcoGateConfig {
             // A simulated server forgets nobody.
             flows: usize::MAX,
             late: LATE,
-            nonce: hash_words(&[seed, 0x7863, host.into()]) as u32,
+            nonce: hash_words(&[seed, 0x7863 + ((level as u64) << 16), host.into()]) as u32,
         };
+        let levels = self.levels.iter().enumerate().filter_map(|(level, groups)| {
+            let at = groups.partition_point(|(hosts, _)| hosts.end <= host);
+            let (hosts, controllers) = groups.get(at)?;
+            let coordinator = Coordinator::new(Instant::ZERO, coordinator(level, controllers));
+            hosts.contains(&host).then(|| (hosts.clone(), coordinator))
+        });
         Box::new(XcoGate {
-            coordinator: Coordinator::new(Instant::ZERO, config),
+            coordinators: Coordinators::new(levels.collect()),
+            controller: self.beside.get(&host).map(|config| Box::new(config.controller())),
             host,
             priority: self.priority,
             overhead: self.overhead,
@@ -113,7 +126,10 @@ impl VmPairs {
 /// The local coordinator of a server.
 #[derive(Debug)]
 pub struct XcoGate {
-    coordinator: Coordinator,
+    /// Of each level at which there are controllers.
+    coordinators: Coordinators,
+    /// The controller of a rack or row that runs here.
+    controller: Option<Box<Controller>>,
     host: HostId,
     priority: Priority,
     overhead: u32,
@@ -149,10 +165,43 @@ impl XcoGate {
     }
 
     fn poll_message(&mut self, now: Instant, cx: &mut Context<'_>) -> Option<Handle> {
-        let out = self.coordinator.poll_transmit(now)?;
-        let (own, to) = (Address::new(self.host, 0), Address::of_mac(out.to));
-        self.made += 1;
-        Some(cx.insert(&Packet::xco(own, to, &out.head, &out.body, self.priority, cx.framing())))
+        let own = Address::new(self.host, 0);
+        loop {
+            let packet = match self.coordinators.poll_transmit(now) {
+                Some(out) => {
+                    Packet::xco(own, Address::of_mac(out.to), &out.head, &out.body, self.priority, cx.framing())
+                }
+                None => {
+                    let out = self.controller.as_mut()?.poll_transmit(now)?;
+                    let (to, body) = (Address::of_mac(out.to), Body::Message(out.message));
+                    Packet::xco(own, to, &out.head, &body, self.priority, cx.framing())
+                }
+            };
+            if packet.dst() == own {
+                self.handle(now, &packet);
+                continue;
+            }
+            self.made += 1;
+            return Some(cx.insert(&packet));
+        }
+    }
+
+    /// A message for the coordinators, or for the controller that runs here.
+    fn handle(&mut self, now: Instant, packet: &Packet) {
+        let mut bytes = Default::default();
+        let (head, message) = packet.xco_message(&mut bytes);
+        match &mut self.controller {
+            Some(controller) if message.is_for_controller() => {
+                controller.handle(now, packet.src().mac(), &head, &message);
+            }
+            _ => self.coordinators.handle(now, packet.src().mac(), &head, &message),
+        }
+        self.wake();
+    }
+
+    fn poll_timeout(&self) -> Instant {
+        let controller = self.controller.as_ref().map_or(Instant::MAX, |controller| controller.poll_timeout());
+        self.coordinators.poll_timeout().min(controller)
     }
 
     /// The next frame of a VM that the coordinator permits.
@@ -168,7 +217,7 @@ impl XcoGate {
                 Permit::Now
             } else {
                 let bytes = cx.frame(frame).len() + self.overhead;
-                self.coordinator.permit(now, to, bytes.into())
+                self.coordinators.permit(now, to, bytes.into())
             };
             match permit {
                 Permit::Now => {
@@ -204,7 +253,7 @@ impl XcoGate {
         if let Some(waiting) = self.waiting.get_mut(&to) {
             *waiting -= 1;
             if *waiting == 0 && to != self.host {
-                self.coordinator.handle_empty(now, to);
+                self.coordinators.handle_empty(now, to);
             }
         }
     }
@@ -250,7 +299,7 @@ impl Stage for XcoGate {
         let sent = sent.or_else(|| self.poll_message(now, cx));
         if sent.is_none() {
             self.ready &= !(1 << lane);
-            self.arm(self.coordinator.poll_timeout(), cx);
+            self.arm(self.poll_timeout().max(now), cx);
         }
         sent
     }
@@ -262,10 +311,7 @@ impl Stage for XcoGate {
         }
         cx.release(at);
         self.consumed += 1;
-        let mut bytes = Default::default();
-        let (head, message) = packet.xco_message(&mut bytes);
-        self.coordinator.handle(now, packet.src().mac(), &head, &message);
-        self.wake();
+        self.handle(now, &packet);
         None
     }
 
@@ -274,26 +320,36 @@ impl Stage for XcoGate {
             return;
         }
         self.armed_at = Instant::MAX;
-        self.coordinator.handle_timeout(now);
+        self.coordinators.handle_timeout(now);
+        if let Some(controller) = &mut self.controller {
+            controller.handle_timeout(now);
+        }
         self.wake();
-        self.arm(self.coordinator.poll_timeout(), cx);
+        self.arm(self.poll_timeout().max(now), cx);
     }
 
     fn report(&self, report: &mut Report) {
         report.made += self.made;
         report.consumed += self.consumed;
         report.queued += self.queued;
-        report.xco = Some(XcoReport::Coordinator(Box::new(*self.coordinator.counters())));
+        let coordinators = self.coordinators.levels().map(|c| XcoReport::Coordinator(Box::new(*c.counters())));
+        report.xco.extend(coordinators.chain(self.controller.as_deref().map(XcoReport::of_controller)));
     }
 }
 
-/// Counts of a server's part of XCo.
+/// Counts of a coordinator or controller of XCo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum XcoReport {
     /// Of a local coordinator.
     Coordinator(Box<CoordinatorCounters>),
     /// Of a controller, with those of timeslices.
     Controller(Box<(ControllerCounters, Option<SliceCounters>)>),
+}
+
+impl XcoReport {
+    fn of_controller(controller: &Controller) -> XcoReport {
+        XcoReport::Controller(Box::new((*controller.counters(), controller.slice_counters().copied())))
+    }
 }
 
 /// Settings of a controller.
@@ -311,11 +367,16 @@ pub struct XcoControllerConfig {
     pub dies: Option<Instant>,
 }
 
+impl XcoControllerConfig {
+    fn controller(&self) -> Controller {
+        Controller::new(Instant::ZERO, (*self.topology).clone(), self.controller.clone(), 1, self.is_standby)
+    }
+}
+
 impl StageConfig for XcoControllerConfig {
     fn stage(&self, host: HostId, _vms: usize, _seed: u64) -> Box<dyn Stage> {
-        let topology = (*self.topology).clone();
         Box::new(XcoController {
-            controller: Controller::new(Instant::ZERO, topology, self.controller.clone(), 1, self.is_standby),
+            controller: self.controller(),
             host,
             priority: self.priority,
             dies: self.dies.unwrap_or(Instant::MAX),
@@ -387,7 +448,6 @@ impl Stage for XcoController {
     fn report(&self, report: &mut Report) {
         report.made += self.made;
         report.consumed += self.consumed;
-        let slices = self.controller.slice_counters().copied();
-        report.xco = Some(XcoReport::Controller(Box::new((*self.controller.counters(), slices))));
+        report.xco.push(XcoReport::of_controller(&self.controller));
     }
 }
