@@ -25,8 +25,8 @@ use sluicenet_wire::xco::{Change, ENTRIES_MAX, Entry, Frame, Head, Message, NOWH
 /// Bytes that a small flow may send at once: four full Ethernet frames, as many as a delayed acknowledgement and an answer
 /// of some KB have.
 pub const SMALL_BURST_BYTES: u64 = 4 * 1_538;
-/// Time after which a report or a join is repeated: longer than a round trip in a congested network with small buffers, and
-/// shorter than the shortest slice.
+/// Time after which a report or a join is repeated: longer than a round trip in a network with small buffers, and shorter than
+/// the shortest slice.
 const REPEAT: Duration = Duration::from_us(500);
 /// The longest time between two joins; it doubles with each.
 const REPEAT_MAX: Duration = Duration::from_ms(64);
@@ -263,9 +263,9 @@ pub struct Coordinator {
     heard_at: Instant,
     flows: BTreeMap<Node, Flow>,
     sequence: u32,
-    /// The report that is not acknowledged: its entries and sequence number.
+    /// The report that is not acknowledged: its entries, and the sequence numbers of its first and last sending.
     entries: Vec<Entry>,
-    report: u32,
+    report: (u32, u32),
     /// When the report is repeated; [`Instant::MAX`] if none is under way.
     repeats_at: Instant,
     /// Joins without an answer, and when the next is due.
@@ -300,7 +300,7 @@ impl Coordinator {
             flows: BTreeMap::new(),
             sequence: 0,
             entries: Vec::with_capacity(config.entries),
-            report: 0,
+            report: (0, 0),
             repeats_at: Instant::MAX,
             joins: 0,
             // Nodes that start together do not join together.
@@ -536,7 +536,11 @@ impl Coordinator {
                 }
             }
             Message::Acknowledge { report, refused } => {
-                if report == self.report && self.repeats_at != Instant::MAX {
+                // All repetitions have the same entries. Where a round trip takes longer than a repetition waits, only
+                // earlier ones are ever acknowledged in time.
+                let (first, last) = self.report;
+                let is_ours = !is_later(first, report) && !is_later(report, last);
+                if is_ours && self.repeats_at != Instant::MAX {
                     self.acknowledged(refused);
                 } else {
                     self.counters.stale += 1;
@@ -690,7 +694,9 @@ impl Coordinator {
             self.gather();
         }
         if !self.entries.is_empty() && (self.repeats_at == Instant::MAX || self.repeats_at <= now) {
-            self.report = self.next();
+            let number = self.next();
+            let first = if self.repeats_at == Instant::MAX { number } else { self.report.0 };
+            self.report = (first, number);
             self.repeats_at = now + REPEAT;
             self.alive_at = now + Duration(self.lease.0 / ALIVES);
             self.wake(self.repeats_at);

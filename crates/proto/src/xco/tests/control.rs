@@ -102,6 +102,24 @@ fn a_small_flow_does_not_ask() {
     assert!(w.run_until_sent(3, 0, before + 3 * burst, Duration::from_ms(20)));
 }
 
+/// On real hosts a round trip can take longer than a report waits for its repetition.
+#[test]
+fn reports_are_heard_where_a_round_trip_takes_longer_than_their_repetition() {
+    let mut w = world(rows(1, 1, 4, 10 * GBPS), config());
+    w.delay = Duration::from_us(400);
+    w.run(Duration::from_ms(20));
+    w.offer(1, 0, 50);
+    w.run(Duration::from_ms(10));
+    // The next report begins when this one is acknowledged.
+    w.offer(1, 2, 50);
+    assert!(w.drain(Duration::from_ms(50)));
+    w.run(Duration::from_ms(20));
+    let reports = w.coordinators[1].counters().reports;
+    w.run(Duration::from_ms(20));
+    assert_eq!(w.coordinators[1].counters().reports, reports, "an acknowledged report is repeated");
+    assert_eq!(w.controller().flows(), 0);
+}
+
 #[test]
 fn a_node_that_leaves_or_dies_gets_no_slices() {
     let mut w = world(rows(1, 1, 4, 10 * GBPS), config());

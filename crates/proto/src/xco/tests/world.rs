@@ -14,7 +14,7 @@ use sluicenet_wire::xco::{Frame, Message, Repr};
 
 /// A full frame on the wire.
 pub const FRAME: u64 = 1_538;
-/// One way between a coordinator and a controller.
+/// One way between a coordinator and a controller of an idle network.
 pub const DELAY: Duration = Duration::from_us(20);
 pub const LEASE: Duration = Duration::from_ms(40);
 /// Addresses of controllers are those from here on.
@@ -52,6 +52,8 @@ pub struct World {
     pub coordinators: Vec<Coordinator>,
     pub queues: BTreeMap<(Node, Node), Queue>,
     pub faults: Faults,
+    /// One way between a coordinator and a controller.
+    pub delay: Duration,
     silent: BTreeSet<Node>,
     /// Whether controllers send no directives.
     pub stingy: bool,
@@ -99,6 +101,7 @@ impl World {
             coordinators: (0..topology.nodes()).map(coordinator).collect(),
             queues: BTreeMap::new(),
             faults: Faults::default(),
+            delay: DELAY,
             silent: BTreeSet::new(),
             stingy: false,
             rng: Rng::from_words(&[seed, 7]),
@@ -276,7 +279,7 @@ impl World {
         for _ in 0..copies {
             let extra = if draw(late) { 400 } else { 0 };
             self.count += 1;
-            self.wire.push((self.now + DELAY + Duration::from_us(extra), self.count, to, frame));
+            self.wire.push((self.now + self.delay + Duration::from_us(extra), self.count, to, frame));
         }
     }
 
