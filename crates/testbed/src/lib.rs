@@ -6,7 +6,8 @@
 //! network in the data plane, [`pa`] its queries over real sockets, [`flows`] its endless flows, [`guest`] a virtual
 //! machine. [`live`] starts and removes a testbed, with the [`files`] of its programs. [`measure`] runs each variant of
 //! a scenario on a testbed. [`leftovers`] removes the leftovers of killed runs.
-//! [`fattree`] is independent of scenarios: real switches in a fat-tree.
+//! [`fattree`] is independent of scenarios: real switches in a fat-tree. [`xco`] has hosts without virtual switches, and the
+//! programs of XCo.
 #![forbid(unsafe_code)]
 
 mod bridge;
@@ -27,6 +28,7 @@ mod plan;
 mod program;
 mod slowed;
 mod stack;
+pub mod xco;
 
 pub use light::LightEndpoint;
 pub use origin::Origin;

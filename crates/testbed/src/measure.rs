@@ -7,7 +7,7 @@ use sluicenet_dataplane::fabric::Report;
 use sluicenet_experiment::run::{self, Figures, Job, Options, Streams};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_records::Existing;
-use sluicenet_scenario::FlowControl;
+use sluicenet_scenario::{FlowControl, Scenario};
 use sluicenet_vswitchd::status::{PortStatus, Status};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -437,11 +437,16 @@ impl Lost {
 }
 
 fn simulated(plan: &Plan, stop: &AtomicBool) -> io::Result<Figures> {
-    let job = Job { scenario: plan.scenario.clone(), axes: Vec::new(), axis_keys: Vec::new(), inputs: Vec::new() };
+    simulate(&plan.scenario, stop).map(|(figures, _)| figures)
+}
+
+/// Simulates a scenario; its figures, and the frames that were sent.
+pub(super) fn simulate(scenario: &Scenario, stop: &AtomicBool) -> io::Result<(Figures, u64)> {
+    let job = Job { scenario: scenario.clone(), axes: Vec::new(), axis_keys: Vec::new(), inputs: Vec::new() };
     let options = Options { threads: 1, out: None, existing: Existing::Refuse, interrupt: stop, progress: &mut |_| {} };
     let outcome = run::run(&job, options).map_err(|e| io::Error::other(e.to_string()))?;
     let outcome = outcome.ok_or_else(|| io::Error::other("the simulation kept no result"))?;
-    Ok(Figures::of(&job, &outcome))
+    Ok((Figures::of(&job, &outcome), outcome.totals.sent))
 }
 
 impl Simulated {

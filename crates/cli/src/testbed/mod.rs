@@ -6,6 +6,7 @@ mod iperf;
 mod pa;
 mod programs;
 mod variants;
+mod xco;
 
 use super::failure::Failure;
 use super::table::Table;
@@ -40,6 +41,8 @@ enum What {
     Flows(flows::Flows),
     /// The benchmark suite on a fat-tree of Open vSwitches with an OpenFlow controller; builds and removes the testbed
     Fattree(fattree::Fattree),
+    /// Hosts behind the scenario's network with XCo's controller and agents, for every variant; builds and removes the testbed
+    Xco(xco::Xco),
     /// iperf3 between two tenants of the running testbed
     Iperf(iperf::Iperf),
     /// Remove the running testbed
@@ -109,6 +112,7 @@ impl Testbed {
             What::Pa(pa) => pa.main(global),
             What::Flows(flows) => flows.main(global),
             What::Fattree(fattree) => fattree.main(global),
+            What::Xco(xco) => xco.main(global),
             What::Iperf(iperf) => iperf.main(global),
             What::Down => down(global),
             What::Sh(sh) => sh.main(),

@@ -13,7 +13,7 @@ mod shuffle;
 pub mod two_tier;
 
 use crate::build::Plan;
-pub use incast::bound as incast_bound;
+pub use incast::{bound as incast_bound, senders as incast_senders};
 pub use planned::permutation_pairs;
 pub use shuffle::shuffle_order;
 use sluicenet_node::guest::SocketId;

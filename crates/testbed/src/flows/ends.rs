@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a call may block before the thread checks for the end of the run.
-const PATIENCE: Duration = Duration::from_millis(100);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 /// Bytes of IP and UDP around the payload of a datagram.
 const IP_UDP: u32 = 28;
 /// The most bytes per write to a connection, and per read.
@@ -29,18 +29,18 @@ pub(super) struct Counts {
 
 /// A limit in bytes per second.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     seconds_per_byte: f64,
     free_at: Option<Instant>,
 }
 
 impl Pace {
-    fn new(rate: Rate) -> Pace {
+    pub fn new(rate: Rate) -> Pace {
         Pace { seconds_per_byte: 8.0 / rate.as_bps() as f64, free_at: None }
     }
 
     /// Counts sent bytes, and waits until the next may be sent.
-    fn wait(&mut self, bytes: u32) {
+    pub fn wait(&mut self, bytes: u32) {
         let now = Instant::now();
         let time = Duration::from_secs_f64(f64::from(bytes) * self.seconds_per_byte);
         let until = self.free_at.unwrap_or(now).max(now) + time;
@@ -127,7 +127,8 @@ impl Ends {
     }
 }
 
-fn accept(listener: &TcpListener, what: &str) -> Result<TcpStream, PaError> {
+/// Waits for a connection.
+pub(crate) fn accept(listener: &TcpListener, what: &str) -> Result<TcpStream, PaError> {
     let start = Instant::now();
     loop {
         match listener.accept() {

@@ -1,7 +1,7 @@
 //! Flows without an end between real sockets, and their rates. Senders and receivers are those of the simulated
 //! permutation, and all send at full speed.
 
-mod ends;
+pub(crate) mod ends;
 
 use super::Plan;
 use super::light::Hosts;
@@ -140,26 +140,57 @@ pub fn run(
     stop: &AtomicBool,
     warm: &mut dyn FnMut() -> Result<(), PaError>,
 ) -> Result<Outcome, PaError> {
-    let scenario = &plan.scenario;
-    let flows = flows(scenario).map_err(|e| PaError::Workload(e.to_string()))?;
+    let flows = flows(&plan.scenario).map_err(|e| PaError::Workload(e.to_string()))?;
+    let mtu = plan.tenant_mtu;
+    drive(&Driven { scenario: &plan.scenario, flows: &flows, endpoints, mtu, stop }, Vec::new(), warm)
+}
+
+/// Flows that are to be run.
+pub(crate) struct Driven<'a> {
+    /// The scenario, whose duration it is.
+    pub scenario: &'a Scenario,
+    pub flows: &'a [Flow],
+    pub endpoints: &'a Endpoints,
+    /// Bytes of the IP packet of a datagram.
+    pub mtu: u32,
+    pub stop: &'a AtomicBool,
+}
+
+/// Work beside flows without an end: it ends by itself, or when its flag is raised.
+pub(crate) type Beside<'a> = Box<dyn FnOnce(&AtomicBool) -> Result<(), PaError> + Send + 'a>;
+
+/// The sockets of a scenario.
+pub(crate) fn style(scenario: &Scenario, priority: u8) -> Style {
+    let congestion = kernel_name(scenario.tcp.congestion);
+    Style { congestion, nagle: scenario.tcp.nagle, buffer: kernel_buffer(scenario), priority }
+}
+
+/// Runs flows, and the work beside them, for the duration of the scenario. Calls `warm` at the end of the warm-up.
+///
+/// # Errors
+/// As [`run`], and those of the work beside the flows, which end the run.
+pub(crate) fn drive(
+    run: &Driven<'_>,
+    beside: Vec<Beside<'_>>,
+    warm: &mut dyn FnMut() -> Result<(), PaError>,
+) -> Result<Outcome, PaError> {
+    let Driven { scenario, flows, endpoints, mtu, stop } = *run;
     let Some(duration) = scenario.duration else {
         return Err(PaError::Workload("flows without an end need scenario.duration".into()));
     };
     let [warmup, duration] = [scenario.warmup, duration].map(|d| Duration::from_nanos(d.as_ps() / 1000));
-    let over = AtomicBool::new(false);
+    let (over, broken) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|threads| {
         // Another thread makes the sockets: it changes its namespace, and the caller's must stay.
         let opened = threads
             .spawn(|| {
-                let (congestion, nagle) = (kernel_name(scenario.tcp.congestion), scenario.tcp.nagle);
-                let buffer = kernel_buffer(scenario);
                 let (mut namespaces, mut hosts) = (Namespaces::new()?, Hosts::new(&endpoints.light));
                 flows
                     .iter()
                     .enumerate()
                     .map(|(i, flow)| {
                         let port = FIRST_PORT + i as u16;
-                        let style = Style { congestion, nagle, buffer, priority: flow.priority };
+                        let style = style(scenario, flow.priority);
                         if flow.transport == Transport::TcpLight {
                             return Ends::open_light(&mut hosts, flow, port);
                         }
@@ -173,15 +204,21 @@ pub fn run(
         let counts: Vec<_> = opened.iter().map(|ends| ends.counts()).collect();
         let workers: Vec<_> = opened
             .into_iter()
-            .zip(&flows)
+            .zip(flows)
             .flat_map(|(ends, flow)| {
-                let [sender, receiver] = ends.split(flow, plan.tenant_mtu);
+                let [sender, receiver] = ends.split(flow, mtu);
                 [(sender, &over), (receiver, &over)].map(|(end, over)| threads.spawn(move || end.run(over)))
             })
             .collect();
+        let (over, broken) = (&over, &broken);
+        let others: Vec<_> = beside
+            .into_iter()
+            .map(|work| threads.spawn(move || work(over).inspect_err(|_| broken.store(true, Ordering::Relaxed))))
+            .collect();
         let received = || -> Vec<u64> { counts.iter().map(|c| c.received.load(Ordering::Relaxed)).collect() };
         let wait = |until: Instant| {
-            while Instant::now() < until && !stop.load(Ordering::Relaxed) && workers.iter().all(|w| !w.is_finished()) {
+            let goes_on = || !stop.load(Ordering::Relaxed) && !broken.load(Ordering::Relaxed);
+            while Instant::now() < until && goes_on() && workers.iter().all(|w| !w.is_finished()) {
                 std::thread::sleep(NAP.min(until.saturating_duration_since(Instant::now())));
             }
         };
@@ -212,7 +249,7 @@ pub fn run(
         let (marked, before) = mark.filter(|(at, _)| *at >= start + warmup).unwrap_or((last, seen.clone()));
         let (measured, after) = (last.duration_since(marked), seen);
         over.store(true, Ordering::SeqCst);
-        for worker in workers {
+        for worker in workers.into_iter().chain(others) {
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
         let seconds = measured.as_secs_f64().max(1e-9);

@@ -1,0 +1,201 @@
+//! `testbed xco`: every variant of a scenario between real hosts with XCo's controller and agents.
+
+use super::variants::lateness;
+use super::{failed, if_loud};
+use crate::failure::Failure;
+use crate::table::{NONE, Table, count};
+use crate::{Global, Overrides, interrupt, output};
+use serde::Serialize;
+use sluicenet_scenario::Scenario;
+use sluicenet_testbed::live::Progress;
+use sluicenet_testbed::xco::{Cell, Plan, Settings, Times, measure, missing};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Xco {
+    /// The scenario
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Also simulate every variant, and print both
+    #[arg(long)]
+    simulate: bool,
+    /// UDP flows without an end send messages of so many bytes, which IP cuts; default full frames
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1..=65_507))]
+    message: Option<u16>,
+}
+
+/// Output of the command.
+#[derive(Serialize)]
+struct Printed {
+    scenario: String,
+    hosts: usize,
+    link_bps: u64,
+    message: Option<u16>,
+    cells: Vec<Cell>,
+}
+
+impl Xco {
+    pub fn main(self, global: Global) -> Result<(), Failure> {
+        let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
+        let run = std::process::id();
+        let variants = loaded.expand_sweep()?;
+        let plans = variants.iter().map(|v| Ok((v.label.as_str(), Plan::new(&v.scenario, run)?)));
+        let plans = plans.collect::<Result<Vec<_>, Failure>>()?;
+        let lacks = missing();
+        if !lacks.is_empty() {
+            return Err(Failure::Failed(format!("this machine lacks\n  {}", lacks.join("\n  "))));
+        }
+        let settings = Settings { message: self.message, simulate: self.simulate };
+        let say = |what: &str| if_loud(global, what);
+        let mut cells = Vec::new();
+        for (i, (label, plan)) in plans.iter().enumerate() {
+            let name = if label.is_empty() { &plan.scenario.name } else { *label };
+            say(&format!("{} of {}: {name}", i + 1, plans.len()));
+            let progress = Progress { say: &say, stop: interrupt::flag() };
+            match measure(plan, run, label, settings, progress) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => break,
+                cell => cells.push(cell.map_err(failed)?),
+            }
+            if interrupt::raised() {
+                break;
+            }
+        }
+        let (Some((_, plan)), false) = (plans.first(), cells.is_empty()) else {
+            return Err(Failure::Interrupted("nothing was measured; the testbed is removed".into()));
+        };
+        let printed = Printed {
+            scenario: plan.scenario.name.clone(),
+            hosts: plan.hosts.len(),
+            link_bps: plan.hosts.first().map_or(0, |host| host.rate.as_bps()),
+            message: self.message,
+            cells,
+        };
+        match global.json {
+            true => output::json(&printed),
+            false => output::print(&text(&printed)),
+        }
+        match interrupt::raised() {
+            true => Err(Failure::Interrupted("the figures are of the part that was run".into())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A measured figure, the simulated one, and the difference in percent.
+fn beside(measured: f64, simulated: Option<f64>, places: usize) -> [String; 3] {
+    let simulated = simulated.filter(|&s| s > 0.0 || measured > 0.0);
+    let difference = simulated.filter(|&s| s > 0.0).map(|s| format!("{:+.1} %", 100.0 * (measured / s - 1.0)));
+    let shown = simulated.map_or(NONE.into(), |s| format!("{s:.places$}"));
+    [format!("{measured:.places$}"), shown, difference.unwrap_or(NONE.into())]
+}
+
+fn text(printed: &Printed) -> String {
+    let cells = &printed.cells;
+    let mut out = format!(
+        "\n  {}: {} hosts, links of {:.0} Mb/s at hosts; payload between real sockets, after the warm-up\n\n{}\n",
+        printed.scenario,
+        printed.hosts,
+        printed.link_bps as f64 / 1e6,
+        rates(cells)
+    );
+    if cells.iter().any(|cell| cell.rounds.is_some() || cell.finite.is_some()) {
+        out += &format!("{}\n", times(cells));
+    }
+    out += &format!("{}\n", losses(cells));
+    if cells.iter().any(|cell| cell.xco.is_some()) {
+        out += &format!("{}\n", programs(cells));
+    }
+    out + &lateness(cells.iter().map(|cell| (cell.name(), cell.coordination.as_str(), &cell.fabric)))
+}
+
+/// The rates of flows and rounds.
+fn rates(cells: &[Cell]) -> String {
+    let mut t = Table::new(2, ["variant", "", "Mb/s", "simulated", "difference", "Jain", "simulated"]);
+    for cell in cells {
+        let simulated = cell.simulated.as_ref();
+        let mut label = cell.name();
+        for kind in ["udp", "tcp"] {
+            let of = |streams: &sluicenet_experiment::run::Streams| {
+                streams.each.iter().filter(|s| s.transport == kind).map(|s| s.mbps).sum::<f64>()
+            };
+            let flows = cell.streams.each.iter().filter(|s| s.transport == kind).count();
+            if flows > 0 {
+                let figures = beside(of(&cell.streams), simulated.map(|s| of(&s.streams)), 2);
+                let what = format!("{flows} {}", kind.to_uppercase());
+                t.row([std::mem::take(&mut label).to_owned(), what].into_iter().chain(figures));
+            }
+        }
+        if let Some(rounds) = &cell.rounds {
+            let other = simulated.and_then(|s| s.rounds.as_ref()).map(|rounds| rounds.mbps);
+            let figures = beside(rounds.mbps, other, 2);
+            t.row([std::mem::take(&mut label).to_owned(), "rounds".into()].into_iter().chain(figures));
+        }
+        if cell.streams.each.len() > 1 {
+            let all = beside(cell.streams.total_mbps, simulated.map(|s| s.streams.total_mbps), 2);
+            let jain = simulated.map_or(NONE.into(), |s| format!("{:.3}", s.streams.jain));
+            let jains = [format!("{:.3}", cell.streams.jain), jain];
+            t.row([std::mem::take(&mut label).to_owned(), "all flows".into()].into_iter().chain(all).chain(jains));
+        }
+    }
+    t.without_empty().text()
+}
+
+/// The times of rounds and of flows with an end.
+fn times(cells: &[Cell]) -> String {
+    let head = ["variant", "milliseconds", "count", "mean", "simulated", "difference", "median", "99 %", "longest", "simulated"];
+    let mut t = Table::new(2, head);
+    for cell in cells {
+        let simulated = cell.simulated.as_ref();
+        let mut row = |what: &str, times: &Times, other: Option<&Times>| {
+            let ms = |ms: f64| format!("{ms:.2}");
+            let shown = [times.p50_ms, times.p99_ms, times.max_ms].map(ms);
+            let longest = other.map_or(NONE.into(), |other| ms(other.max_ms));
+            let head = [cell.name().to_owned(), what.to_owned(), count(times.count as u64)];
+            let means = beside(times.mean_ms, other.map(|other| other.mean_ms), 2);
+            t.row(head.into_iter().chain(means).chain(shown).chain([longest]));
+        };
+        if let Some(rounds) = &cell.rounds {
+            let other = simulated.and_then(|s| s.rounds.as_ref()).map(|rounds| &rounds.transfer);
+            row("request and round", &rounds.whole, None);
+            row("round", &rounds.transfer, other);
+        }
+        if let Some(finite) = &cell.finite {
+            row("flows with an end", finite, simulated.and_then(|s| s.finite.as_ref()));
+        }
+    }
+    t.without_empty().text()
+}
+
+/// Lost frames.
+fn losses(cells: &[Cell]) -> String {
+    let mut t = Table::new(1, ["variant", "frames", "lost", "simulated", "where", "at hosts"]);
+    for cell in cells {
+        let places = |all: &std::collections::BTreeMap<String, u64>| {
+            let shown: Vec<String> = all.iter().map(|(place, n)| format!("{place} {}", count(*n))).collect();
+            if shown.is_empty() { NONE.into() } else { shown.join(", ") }
+        };
+        let simulated = cell.simulated.as_ref().map_or(NONE.into(), |s| format!("{:.2} %", s.lost_percent));
+        let lost = format!("{:.2} %", cell.lost.percent);
+        let at = [places(&cell.lost.by_reason), places(&cell.lost.at_hosts)];
+        t.row([cell.name().to_owned(), count(cell.lost.sent), lost, simulated].into_iter().chain(at));
+    }
+    t.without_empty().text()
+}
+
+/// What the controller and the agents did.
+fn programs(cells: &[Cell]) -> String {
+    let head = ["variant", "agents", "slices", "directives", "returned", "reports", "messages", "uncontrolled", "starved"];
+    let mut t = Table::new(1, head);
+    for cell in cells {
+        let Some(xco) = &cell.xco else { continue };
+        let messages: u64 = ["received", "sent"].iter().filter_map(|name| xco.messages.get(*name)).sum();
+        let of_controller = ["slices", "directives", "returned"].map(|event| count(xco.controller(event)));
+        let of_agents = ["uncontrolled", "starved"].map(|event| count(xco.coordinators(event)));
+        let reports = [count(xco.coordinators("reports")), count(messages)];
+        let head = [cell.name().to_owned(), count(xco.agents as u64)];
+        t.row(head.into_iter().chain(of_controller).chain(reports).chain(of_agents));
+    }
+    t.text()
+}

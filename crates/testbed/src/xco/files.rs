@@ -1,0 +1,85 @@
+//! The files of XCo's programs on a testbed, for `sluicenet xco run` and `sluicenet xco agent`.
+
+use super::plan::{Host, Plan};
+use super::network::DEVICE;
+use sluicenet_proto::frame::HostId;
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+use sluicenet_scenario::Xco;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// How often an agent looks at its queues: the shortest and the longest time of its file.
+const POLL_MIN: Duration = Duration::from_us(50);
+const POLL_MAX: Duration = Duration::from_ms(10);
+/// Looks of an agent in a slice that nobody gives back.
+const LOOKS: u64 = 10;
+/// The part of a link that small flows may use, as in the simulator.
+const SMALL_PERCENT: u64 = 4;
+
+fn ps(time: Duration) -> String {
+    format!("\"{} ps\"", time.0)
+}
+
+fn bps(rate: Rate) -> String {
+    format!("\"{} b/s\"", rate.as_bps())
+}
+
+/// The file of the controller. Writing to a string cannot fail, here and below.
+pub fn controller(plan: &Plan, xco: &Xco, control: &Path) -> String {
+    let host = &plan.hosts[xco.controller as usize];
+    let mut text = format!(
+        "# The controller of a testbed; made by `sluicenet testbed xco`.\n\
+         [xco]\ncontrol = \"{}\"\ndevice = \"{DEVICE}\"\nnetns = \"{}\"\nkind = \"{}\"\nslice = {}\nlease = {}\n\
+         on_demand = {}\npriority = {}\n",
+        control.display(),
+        host.namespace,
+        xco.kind.name(),
+        ps(xco.slice),
+        ps(xco.lease),
+        xco.on_demand,
+        xco.priority,
+    );
+    if xco.min_run != Duration(xco.slice.0 / 4) {
+        let _ = writeln!(text, "min_run = {}", ps(xco.min_run));
+    }
+    for weight in &xco.weight {
+        let to = weight.to.map_or(String::new(), |to| format!("to = {to}\n"));
+        let _ = write!(text, "[[xco.weight]]\nhost = {}\n{to}weight = {}\n", weight.host, weight.weight);
+    }
+    let hosts = plan.hosts.len();
+    let _ = write!(text, "[topology]\nkind = \"links\"\nhosts = {hosts}\nswitches = {}\n", plan.switches);
+    for &(a, b, rate) in &plan.links {
+        let _ = write!(text, "[[topology.link]]\na = {a}\nb = {b}\nrate = {}\n", bps(plan.counted(rate)));
+    }
+    for (number, host) in plan.hosts.iter().enumerate() {
+        let _ = write!(text, "[[host]]\nhost = {number}\nmac = \"{}\"\n", host.mac);
+    }
+    text
+}
+
+/// The file of a host's agent.
+pub fn agent(plan: &Plan, xco: &Xco, (number, host): (HostId, &Host), control: &Path) -> String {
+    let rate = plan.counted(host.rate);
+    let small = xco.small_flow.unwrap_or(Rate(rate.as_bps() * SMALL_PERCENT / 100));
+    let poll = xco.hysteresis.unwrap_or(Duration(xco.slice.0 / LOOKS)).clamp(POLL_MIN, POLL_MAX);
+    let hysteresis = xco.hysteresis.map_or("\"off\"".into(), |time| ps(time.max(poll)));
+    let mut text = format!(
+        "# The agent of a host of a testbed; made by `sluicenet testbed xco`.\n\
+         [xco]\ncontrol = \"{}\"\ndevice = \"{DEVICE}\"\nnetns = \"{}\"\nhost = {number}\nrate = {}\ncontroller = \"{}\"\n\
+         lease = {}\nsmall_flow = {}\npriority = {}\npoll = {}\nhysteresis = {hysteresis}\n",
+        control.display(),
+        host.namespace,
+        bps(rate),
+        plan.hosts[xco.controller as usize].mac,
+        ps(xco.lease),
+        bps(small),
+        xco.priority,
+        ps(poll),
+    );
+    for &peer in &host.peers {
+        let address = plan.hosts[peer as usize].address;
+        let _ = write!(text, "[[host]]\nhost = {peer}\naddresses = [\"{address}\"]\n");
+    }
+    text
+}

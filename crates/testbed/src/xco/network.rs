@@ -1,0 +1,297 @@
+//! A network that is up: namespaces, the fabric's thread, the controller and the agents. All is removed when it is dropped.
+
+use super::files;
+use super::plan::{Host, Plan};
+use crate::fabric;
+use crate::live::{PATIENCE, Progress};
+use crate::pa::{Endpoint, Endpoints};
+use sluicenet_dataplane::fabric::{Fabric, Report, Runner};
+use sluicenet_dataplane::kernel::KernelError;
+use sluicenet_dataplane::kernel::edge::Edge;
+use sluicenet_dataplane::kernel::link::{Feature, Links, TokenBucket};
+use sluicenet_dataplane::kernel::netns::{self, Namespace};
+use sluicenet_dataplane::kernel::packet::{PacketDevice, Pieces};
+use sluicenet_dataplane::leftovers::{self, Leftover};
+use sluicenet_dataplane::process::Program;
+use sluicenet_proto::frame::HostId;
+use sluicenet_vswitchd::control::{Answer, Request, ask, stop};
+use sluicenet_vswitchd::xco::status::XcoStatus;
+use std::fs::{DirBuilder, File};
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The device of a host.
+pub(super) const DEVICE: &str = "eth0";
+/// Frames for which an edge of the fabric has room in each direction: as many as an uplink's queue, and a burst.
+const EDGE_BUFFERS: u32 = 2_048;
+/// Full frames that can wait at a host: the default length of a device's queue.
+const HOST_QUEUE: u32 = 1_000;
+/// Bytes of a frame besides its packet, as queues of the kernel count it.
+const HEADER: u32 = 14;
+/// Where folders of these testbeds are.
+const FOLDERS: &str = "/run/sluicenet";
+
+/// A program of XCo: its name, its control socket and its log.
+struct Running {
+    name: String,
+    control: PathBuf,
+    log: PathBuf,
+    program: Program,
+}
+
+/// The fabric in its thread.
+struct FabricThread {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<(io::Result<()>, Report)>,
+}
+
+/// A network that is up.
+pub(super) struct Network {
+    controller: Option<Running>,
+    agents: Vec<Running>,
+    fabric: Option<FabricThread>,
+    spaces: Vec<Namespace>,
+    /// The kernel's counters of each host's frames.
+    edges: Vec<Edge>,
+    folder: PathBuf,
+}
+
+/// What this machine lacks for such a testbed, a line each.
+pub fn missing() -> Vec<String> {
+    let mut lacks: Vec<String> = netns::may_make_namespaces().err().map(|e| e.to_string()).into_iter().collect();
+    let tc = Command::new("tc").arg("-V").stdin(Stdio::null()).output();
+    if !tc.is_ok_and(|out| out.status.success()) {
+        lacks.push("tc, by which agents make their queues; on Debian: apt-get install iproute2".into());
+    }
+    lacks
+}
+
+impl Network {
+    /// Builds the network, and waits until all agents have joined the controller.
+    ///
+    /// # Errors
+    /// A request that the kernel refused, or a program that ended; [`ErrorKind::Interrupted`] when stopped.
+    pub fn up(plan: &Plan, run: u32, progress: Progress<'_>) -> io::Result<Network> {
+        let folder = Path::new(FOLDERS).join(format!("xco-{run}"));
+        leftovers::add(Leftover::Folder(folder.clone()))?;
+        std::fs::create_dir_all(FOLDERS)?;
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        let mut network = Network {
+            controller: None,
+            agents: Vec::new(),
+            fabric: None,
+            spaces: Vec::new(),
+            edges: Vec::new(),
+            folder,
+        };
+        let outside = network.space(&plan.fabric)?;
+        for (number, host) in (0..).zip(&plan.hosts) {
+            check(progress.stop)?;
+            let inside = network.space(&host.namespace)?;
+            wire(plan, (number, host), (&network.spaces[outside], &network.spaces[inside]))?;
+        }
+        network.start_fabric(plan)?;
+        network.start_programs(plan, progress)?;
+        // After the programs, which replace the queues that are counted.
+        for (number, host) in (0u32..).zip(&plan.hosts) {
+            let inside = Namespace::open(&host.namespace)?;
+            network.edges.push(Edge::open(&inside, DEVICE, &network.spaces[outside], &edge(number))?);
+        }
+        Ok(network)
+    }
+
+    fn space(&mut self, name: &str) -> io::Result<usize> {
+        let namespace = Namespace::create(name)?;
+        self.spaces.push(namespace);
+        self.spaces[self.spaces.len() - 1].silence()?;
+        Ok(self.spaces.len() - 1)
+    }
+
+    fn start_fabric(&mut self, plan: &Plan) -> io::Result<()> {
+        let stations: Vec<_> = plan.hosts.iter().zip(0..).map(|(host, n)| (host.mac, n)).collect();
+        let spec = fabric::spec(&plan.scenario, &stations).map_err(io::Error::other)?;
+        let fabric = Fabric::new(&spec).map_err(io::Error::other)?;
+        let outside = Namespace::open(&plan.fabric)?;
+        let device = |n| PacketDevice::open_for(&outside, &edge(n), EDGE_BUFFERS, Pieces::Frames);
+        let devices = (0..plan.hosts.len() as HostId).map(device).collect::<Result<Vec<_>, _>>()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stops = stop.clone();
+        let thread = std::thread::Builder::new().name("fabric".into()).spawn(move || {
+            let mut runner = Runner::new(fabric, devices);
+            let ran = runner.run(&stops);
+            (ran, runner.report())
+        })?;
+        self.fabric = Some(FabricThread { stop, thread });
+        Ok(())
+    }
+
+    fn start_programs(&mut self, plan: &Plan, progress: Progress<'_>) -> io::Result<()> {
+        let Some(xco) = &plan.scenario.xco else { return Ok(()) };
+        let (file, control) = (self.folder.join("c.toml"), self.folder.join("c.sock"));
+        std::fs::write(&file, files::controller(plan, xco, &control))?;
+        let controller = self.start("the controller", &["xco", "run"], &file, control)?;
+        let controller = self.controller.insert(controller);
+        controller.wait(progress.stop, |_| true)?;
+        for (number, host) in plan.agents() {
+            check(progress.stop)?;
+            let control = self.folder.join(format!("a{number}.sock"));
+            let file = self.folder.join(format!("a{number}.toml"));
+            std::fs::write(&file, files::agent(plan, xco, (number, host), &control))?;
+            let agent = self.start(&format!("the agent of host {number}"), &["xco", "agent", "--once"], &file, control)?;
+            self.agents.push(agent);
+        }
+        for agent in &mut self.agents {
+            agent.wait(progress.stop, |status| status.members > 0)?;
+        }
+        Ok(())
+    }
+
+    fn start(&self, name: &str, words: &[&str], file: &Path, control: PathBuf) -> io::Result<Running> {
+        let log = file.with_extension("log");
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(words).arg(file).arg("--quiet");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
+        Ok(Running { name: name.into(), control, log, program: Program::spawn(command, None)? })
+    }
+
+    /// The states of the controller and of the agents, if there are any.
+    ///
+    /// # Errors
+    /// A program does not answer.
+    pub fn statuses(&mut self) -> io::Result<Option<(XcoStatus, Vec<XcoStatus>)>> {
+        let Some(controller) = &mut self.controller else { return Ok(None) };
+        let agents = self.agents.iter_mut().map(Running::status).collect::<io::Result<_>>()?;
+        Ok(Some((controller.status()?, agents)))
+    }
+
+    /// The frames that the kernel dropped at the hosts since the network was up, by place.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn lost_at_hosts(&mut self) -> io::Result<Vec<(&'static str, u64)>> {
+        let mut all = [("queue", 0), ("device", 0), ("fabric's device", 0), ("sockets", 0), ("reassembly", 0)];
+        for edge in &mut self.edges {
+            let lost = edge.read()?;
+            let places = [lost.qdisc, lost.tenant_device, lost.switch_device, lost.sockets, lost.reassembly];
+            all.iter_mut().zip(places).for_each(|(sum, lost)| sum.1 += lost);
+        }
+        Ok(all.to_vec())
+    }
+
+    /// Ends the fabric; its report.
+    ///
+    /// # Errors
+    /// A device of the fabric was gone.
+    pub fn end_fabric(&mut self) -> io::Result<Report> {
+        let fabric = self.fabric.take().ok_or_else(|| io::Error::other("the fabric has ended"))?;
+        fabric.stop.store(true, Ordering::Relaxed);
+        let (ran, report) = fabric.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        ran.map(|()| report)
+    }
+}
+
+/// The hosts' endpoints for sockets.
+pub(super) fn endpoints(plan: &Plan) -> Endpoints {
+    let of = |host: &Host| Endpoint { namespace: Some(host.namespace.clone()), address: host.address };
+    (0..).zip(&plan.hosts).map(|(n, host)| ((n, 0), of(host))).collect()
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        // Agents that are told to stop put their devices in order, all at the same time. What does not answer is killed.
+        std::thread::scope(|threads| {
+            for running in self.agents.iter().chain(&self.controller) {
+                threads.spawn(|| stop(&running.control));
+            }
+        });
+        self.agents.clear();
+        self.controller = None;
+        let _ = self.end_fabric();
+        self.edges.clear();
+        for namespace in &self.spaces {
+            // `sluicenet clean` finds namespaces that could not be deleted.
+            let _ = Namespace::delete(namespace.name());
+        }
+        if std::fs::remove_dir_all(&self.folder).is_ok() {
+            leftovers::forget(&Leftover::Folder(self.folder.clone()));
+        }
+    }
+}
+
+impl Running {
+    fn status(&mut self) -> io::Result<XcoStatus> {
+        match ask(&self.control, &Request::Show)? {
+            Answer::Status(status) => status.xco.map(|xco| *xco).ok_or_else(|| io::Error::other("no program of XCo")),
+            other => Err(io::Error::other(format!("{}: {other:?}", self.name))),
+        }
+    }
+
+    /// Waits until the program answers that it is so.
+    fn wait(&mut self, stop: &AtomicBool, so: impl Fn(&XcoStatus) -> bool) -> io::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            check(stop)?;
+            if self.status().is_ok_and(|status| so(&status)) {
+                return Ok(());
+            }
+            if self.program.try_wait()?.is_some() || Instant::now() > until {
+                let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+                let last = text.lines().last().unwrap_or("it said nothing").to_owned();
+                return Err(io::Error::other(format!("{} did not start: {last}", self.name)));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// The fabric's end of a host's link.
+fn edge(number: HostId) -> String {
+    format!("edge{number}")
+}
+
+/// Makes a host's link. Its frames wait at the rate of the link: a veth takes frames at any speed.
+fn wire(plan: &Plan, (number, host): (HostId, &Host), (outside, inside): (&Namespace, &Namespace)) -> io::Result<()> {
+    // The fabric carries frames as they are on the wire.
+    let plain = |links: &mut Links, device: &str| {
+        [Feature::TxChecksum, Feature::Tso, Feature::Gso, Feature::Gro]
+            .into_iter()
+            .try_for_each(|feature| links.set_feature(device, feature, false))?;
+        links.set_mtu(device, plan.mtu)?;
+        links.up(device)
+    };
+    let edge = edge(number);
+    outside.enter(|| {
+        let mut links = Links::open()?;
+        links.create_veth(&edge, DEVICE, inside)?;
+        plain(&mut links, &edge)
+    })??;
+    let frame = plan.mtu + HEADER;
+    let rate = plan.counted(host.rate).as_bps() / 8;
+    let bucket = TokenBucket { rate, burst: 2 * frame, limit: HOST_QUEUE * frame };
+    inside.enter(|| {
+        let mut links = Links::open()?;
+        links.set_mac(DEVICE, host.mac.0)?;
+        links.set_bucket(DEVICE, bucket)?;
+        plain(&mut links, DEVICE)?;
+        links.add_address(DEVICE, IpAddr::V4(host.address), Plan::PREFIX)?;
+        // Frames to all hosts are none of the fabric's: neighbours are known.
+        for &peer in &host.peers {
+            let peer = &plan.hosts[peer as usize];
+            links.add_neighbour(DEVICE, IpAddr::V4(peer.address), peer.mac.0)?;
+        }
+        Ok::<_, KernelError>(())
+    })??;
+    Ok(())
+}
+
+/// An error if `stop` was raised.
+fn check(stop: &AtomicBool) -> io::Result<()> {
+    if stop.load(Ordering::Relaxed) { Err(io::Error::new(ErrorKind::Interrupted, "stopped")) } else { Ok(()) }
+}
