@@ -174,7 +174,7 @@ impl Made {
 }
 
 /// A MAC address in the notation of the files.
-fn mac(address: MacAddress) -> String {
+pub(crate) fn mac(address: MacAddress) -> String {
     address.0.map(|b| format!("{b:02x}")).join(":")
 }
 

@@ -8,6 +8,8 @@
 //!   frame: the next frame leaves 17 hours later.
 //! - The kernel does not look at a bucket that was changed. A frame of an experimental type is sent to a class without room, which
 //!   drops it, and then the kernel looks at all classes.
+//! - TCP hands over several segments as one packet, where it finds room for them. A bucket never sends a packet that is larger than
+//!   its burst, and bursts change. So buckets cut everything into frames: a peak rate, with the burst of a frame, sees to that.
 //! - Waiting frames count against the send buffers of their sockets. So sockets wait, and few frames are dropped.
 //!
 //! `tc` sets the classes up. The buckets are changed by netlink, in some microseconds.
@@ -33,7 +35,9 @@ const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
+const TCA_TBF_PRATE64: u16 = 5;
 const TCA_TBF_BURST: u16 = 6;
+const TCA_TBF_PBURST: u16 = 7;
 const TC_H_ROOT: u32 = 0xffff_ffff;
 
 /// The major number of the classes. By it they are found again.
@@ -78,6 +82,8 @@ pub struct Classes {
     index: u32,
     /// Sends the frames that make the kernel look.
     socket: OwnedFd,
+    /// The rate of the link, in bytes per second.
+    rate: u64,
     longest: u32,
     limit: u32,
     backlogs: Vec<Backlog>,
@@ -114,6 +120,7 @@ impl Classes {
                 netlink,
                 index: link.index,
                 socket: sys::packet_socket().tried(what)?,
+                rate,
                 longest,
                 limit,
                 backlogs: vec![Backlog::default(); destinations.len()],
@@ -176,7 +183,13 @@ impl Classes {
         let mut options = [0; 36];
         options[1] = 1; // Ethernet's bytes count as they are.
         options[2..4].copy_from_slice(&more.to_ne_bytes());
-        options[8..12].copy_from_slice(&u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes());
+        options[8..12].copy_from_slice(&low(rate));
+        // Two frames of a burst follow each other at the speed of the link, which is less than this.
+        let peak = (burst > self.longest).then(|| 2 * rate.max(self.rate));
+        if let Some(peak) = peak {
+            options[13] = 1;
+            options[20..24].copy_from_slice(&low(peak));
+        }
         options[24..28].copy_from_slice(&self.limit.to_ne_bytes());
         // The time of a burst: the kernel requires it, but does not use it when the burst is given too.
         options[28..32].copy_from_slice(&1_000_000u32.to_ne_bytes());
@@ -184,7 +197,10 @@ impl Classes {
         let message = Message::new(RTM_NEWQDISC, ACK, &header).with_name(TCA_KIND, "tbf");
         let message = message.with_nested(TCA_OPTIONS, &[], |m| {
             let m = m.with(TCA_TBF_PARMS, &options).with(TCA_TBF_BURST, &burst.to_ne_bytes());
-            if rate > u64::from(u32::MAX) { m.with(TCA_TBF_RATE64, &rate.to_ne_bytes()) } else { m }
+            let m = if is_long(rate) { m.with(TCA_TBF_RATE64, &rate.to_ne_bytes()) } else { m };
+            let Some(peak) = peak else { return m };
+            let m = m.with(TCA_TBF_PBURST, &self.longest.to_ne_bytes());
+            if is_long(peak) { m.with(TCA_TBF_PRATE64, &peak.to_ne_bytes()) } else { m }
         });
         self.netlink.tell(message)
     }
@@ -247,6 +263,15 @@ fn remove(netlink: &mut Netlink, index: u32) -> io::Result<bool> {
         netlink.tell(Message::new(RTM_DELQDISC, ACK, &header(index, MAJOR << 16, TC_H_ROOT)))?;
     }
     Ok(is_there)
+}
+
+/// A rate in 32 bits; a longer one is in an attribute of its own.
+fn low(rate: u64) -> [u8; 4] {
+    u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes()
+}
+
+fn is_long(rate: u64) -> bool {
+    rate > u64::from(u32::MAX)
 }
 
 /// `tcmsg`.

@@ -1,7 +1,8 @@
 //! The files of XCo's programs on a testbed, for `sluicenet xco run` and `sluicenet xco agent`.
 
-use super::plan::{Host, Plan};
 use super::network::DEVICE;
+use super::plan::{Host, Plan};
+use crate::files::mac;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -53,7 +54,7 @@ pub fn controller(plan: &Plan, xco: &Xco, control: &Path) -> String {
         let _ = write!(text, "[[topology.link]]\na = {a}\nb = {b}\nrate = {}\n", bps(plan.counted(rate)));
     }
     for (number, host) in plan.hosts.iter().enumerate() {
-        let _ = write!(text, "[[host]]\nhost = {number}\nmac = \"{}\"\n", host.mac);
+        let _ = write!(text, "[[host]]\nhost = {number}\nmac = \"{}\"\n", mac(host.mac));
     }
     text
 }
@@ -71,7 +72,7 @@ pub fn agent(plan: &Plan, xco: &Xco, (number, host): (HostId, &Host), control: &
         control.display(),
         host.namespace,
         bps(rate),
-        plan.hosts[xco.controller as usize].mac,
+        mac(plan.hosts[xco.controller as usize].mac),
         ps(xco.lease),
         bps(small),
         xco.priority,

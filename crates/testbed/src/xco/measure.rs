@@ -184,7 +184,10 @@ pub fn measure(plan: &Plan, run: u32, label: &str, settings: Settings, progress:
     let report = network.end_fabric();
     drop(network);
     let (outcome, rounds, finite) = ran.map_err(|e| io::Error::other(e.to_string()))?;
-    let (programs, report, at_hosts) = (programs?, report?, at_hosts?);
+    let (programs, report, mut at_hosts) = (programs?.map(Programs::of), report?, at_hosts?);
+    if let Some(programs) = &programs {
+        at_hosts.push(("agents' queues", programs.coordinators("dropped_frames")));
+    }
     if outcome.measured.is_zero() {
         return Err(ErrorKind::Interrupted.into());
     }
@@ -208,7 +211,7 @@ pub fn measure(plan: &Plan, run: u32, label: &str, settings: Settings, progress:
             percent: percent(dropped, fabric.received),
             at_hosts: at_hosts.into_iter().filter(|(_, n)| *n > 0).map(|(place, n)| (place.to_owned(), n)).collect(),
         },
-        xco: programs.map(Programs::of),
+        xco: programs,
         limited_by_machine: fabric.is_late(),
         fabric,
         simulated: if settings.simulate { Some(Simulated::run(plan, progress)?) } else { None },

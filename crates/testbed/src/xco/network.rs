@@ -58,8 +58,8 @@ pub(super) struct Network {
     agents: Vec<Running>,
     fabric: Option<FabricThread>,
     spaces: Vec<Namespace>,
-    /// The kernel's counters of each host's frames.
-    edges: Vec<Edge>,
+    /// The kernel's counters of each host's frames, and whether its queue is the kernel's own.
+    edges: Vec<(Edge, bool)>,
     folder: PathBuf,
 }
 
@@ -102,7 +102,8 @@ impl Network {
         // After the programs, which replace the queues that are counted.
         for (number, host) in (0u32..).zip(&plan.hosts) {
             let inside = Namespace::open(&host.namespace)?;
-            network.edges.push(Edge::open(&inside, DEVICE, &network.spaces[outside], &edge(number))?);
+            let counters = Edge::open(&inside, DEVICE, &network.spaces[outside], &edge(number))?;
+            network.edges.push((counters, !plan.has_agent(number)));
         }
         Ok(network)
     }
@@ -171,15 +172,17 @@ impl Network {
         Ok(Some((controller.status()?, agents)))
     }
 
-    /// The frames that the kernel dropped at the hosts since the network was up, by place.
+    /// The frames that the kernel dropped at the hosts since the network was up, by place; those of agents are in their states.
     ///
     /// # Errors
     /// The kernel does not say.
     pub fn lost_at_hosts(&mut self) -> io::Result<Vec<(&'static str, u64)>> {
         let mut all = [("queue", 0), ("device", 0), ("fabric's device", 0), ("sockets", 0), ("reassembly", 0)];
-        for edge in &mut self.edges {
+        for (edge, own_queue) in &mut self.edges {
             let lost = edge.read()?;
-            let places = [lost.qdisc, lost.tenant_device, lost.switch_device, lost.sockets, lost.reassembly];
+            // The queues of an agent drop the frames by which it has the kernel look. The agent counts the others.
+            let queue = if *own_queue { lost.qdisc } else { 0 };
+            let places = [queue, lost.tenant_device, lost.switch_device, lost.sockets, lost.reassembly];
             all.iter_mut().zip(places).for_each(|(sum, lost)| sum.1 += lost);
         }
         Ok(all.to_vec())
@@ -243,8 +246,7 @@ impl Running {
             }
             if self.program.try_wait()?.is_some() || Instant::now() > until {
                 let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-                let last = text.lines().last().unwrap_or("it said nothing").to_owned();
-                return Err(io::Error::other(format!("{} did not start: {last}", self.name)));
+                return Err(io::Error::other(format!("{} did not start: {}", self.name, text.trim_end())));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -278,7 +280,10 @@ fn wire(plan: &Plan, (number, host): (HostId, &Host), (outside, inside): (&Names
     inside.enter(|| {
         let mut links = Links::open()?;
         links.set_mac(DEVICE, host.mac.0)?;
-        links.set_bucket(DEVICE, bucket)?;
+        // An agent makes queues of its own.
+        if !plan.has_agent(number) {
+            links.set_bucket(DEVICE, bucket)?;
+        }
         plain(&mut links, DEVICE)?;
         links.add_address(DEVICE, IpAddr::V4(host.address), Plan::PREFIX)?;
         // Frames to all hosts are none of the fabric's: neighbours are known.

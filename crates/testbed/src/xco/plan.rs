@@ -161,8 +161,12 @@ impl Plan {
 
     /// The hosts that have an agent: those with traffic, if there is a controller.
     pub fn agents(&self) -> impl Iterator<Item = (HostId, &Host)> {
-        let is_coordinated = self.scenario.xco.is_some();
-        (0..).zip(&self.hosts).filter(move |(_, host)| is_coordinated && !host.peers.is_empty())
+        (0..).zip(&self.hosts).filter(|&(number, _)| self.has_agent(number))
+    }
+
+    /// Whether a host has an agent.
+    pub fn has_agent(&self, number: HostId) -> bool {
+        self.scenario.xco.is_some() && !self.hosts[number as usize].peers.is_empty()
     }
 }
 
