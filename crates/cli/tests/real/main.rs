@@ -20,6 +20,7 @@ mod testbed_fattree;
 mod testbed_flows;
 mod testbed_guests;
 mod testbed_notified;
+mod testbed_xco;
 mod xco;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
