@@ -34,6 +34,8 @@ pub enum Leftover {
     Wire(Box<Device>),
     /// The queues of XCo's agent at a device.
     Classes(Box<Device>),
+    /// The program by which XCo's agent gives departure times at a device, and the queue that carries them out.
+    Departures(Box<Device>),
 }
 
 /// A device by its namespace and name.
@@ -53,6 +55,7 @@ impl fmt::Display for Leftover {
             Leftover::Folder(path) => write!(f, "{}", path.display()),
             Leftover::Wire(at) => write!(f, "the wire at {}", at.device),
             Leftover::Classes(at) => write!(f, "the classes at {}", at.device),
+            Leftover::Departures(at) => write!(f, "the departure times at {}", at.device),
         }
     }
 }
@@ -65,6 +68,7 @@ impl Leftover {
             Leftover::Folder(path) => format!("folder {}", path.display()),
             Leftover::Wire(at) => format!("wire {} {}", at.device, at.namespace),
             Leftover::Classes(at) => format!("classes {} {}", at.device, at.namespace),
+            Leftover::Departures(at) => format!("departures {} {}", at.device, at.namespace),
         }
     }
 
@@ -77,10 +81,14 @@ impl Leftover {
             }
             "namespace" => Leftover::Namespace(rest.into()),
             "folder" => Leftover::Folder(rest.into()),
-            "wire" | "classes" => {
+            "wire" | "classes" | "departures" => {
                 let (device, namespace) = rest.split_once(' ')?;
                 let at = Box::new(Device { namespace: namespace.into(), device: device.into() });
-                if kind == "wire" { Leftover::Wire(at) } else { Leftover::Classes(at) }
+                match kind {
+                    "wire" => Leftover::Wire(at),
+                    "classes" => Leftover::Classes(at),
+                    _ => Leftover::Departures(at),
+                }
             }
             _ => return None,
         })

@@ -18,6 +18,7 @@ use super::error::{KernelError, Tried};
 use super::link::Links;
 use super::netlink::{ACK, DUMP, Message, Netlink, attributes, word};
 use super::netns::Namespace;
+use super::qdisc::{HEADER, RTM_GETQDISC, RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS, header, remove_root};
 use super::sys::{self, Wait};
 use crate::leftovers::{self, Leftover};
 use std::io::{self, ErrorKind, Write};
@@ -25,11 +26,6 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 
-const RTM_NEWQDISC: u16 = 36;
-const RTM_DELQDISC: u16 = 37;
-const RTM_GETQDISC: u16 = 38;
-const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
 const TCA_STATS2: u16 = 7;
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
@@ -38,7 +34,6 @@ const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_PRATE64: u16 = 5;
 const TCA_TBF_BURST: u16 = 6;
 const TCA_TBF_PBURST: u16 = 7;
-const TC_H_ROOT: u32 = 0xffff_ffff;
 
 /// The major number of the classes. By it they are found again.
 const MAJOR: u32 = 0x51c0;
@@ -62,7 +57,7 @@ const KICK: [u8; 60] = {
     frame
 };
 /// Bytes by which the kernel may count a frame longer than its payload: header and tags.
-const BEYOND: u32 = 100;
+pub(super) const BEYOND: u32 = 100;
 
 /// What waits for a destination, and what has left for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,7 +150,7 @@ impl Classes {
             };
             let what = || format!("removing the classes at {device}");
             let mut netlink = Netlink::route().tried(what)?;
-            remove(&mut netlink, link.index).tried(what)
+            remove_root(&mut netlink, link.index, MAJOR).tried(what)
         })??;
         leftovers::forget(&entry(namespace, device));
         Ok(removed)
@@ -217,12 +212,12 @@ impl Classes {
     pub fn backlogs(&mut self) -> io::Result<&[Backlog]> {
         let Classes { netlink, index, backlogs, .. } = self;
         netlink.ask(Message::new(RTM_GETQDISC, DUMP, &header(*index, 0, 0)), |_, body| {
-            if body.len() < 20 || word(body, 4) != *index || word(body, 12) >> 16 != MAJOR {
+            if body.len() < HEADER || word(body, 4) != *index || word(body, 12) >> 16 != MAJOR {
                 return;
             }
             let at = (word(body, 12) & 0xFFFF).wrapping_sub(FIRST) as usize;
             let Some(backlog) = backlogs.get_mut(at) else { return };
-            let stats = attributes(&body[20..]).filter(|&(kind, _)| kind == TCA_STATS2);
+            let stats = attributes(&body[HEADER..]).filter(|&(kind, _)| kind == TCA_STATS2);
             for (kind, stats) in stats.flat_map(|(_, stats)| attributes(stats)) {
                 match (kind, stats) {
                     (TCA_STATS_BASIC, [a, b, c, d, e, f, g, h, ..]) => {
@@ -240,7 +235,7 @@ impl Classes {
     }
 
     fn remove_qdisc(&mut self) -> io::Result<()> {
-        remove(&mut self.netlink, self.index).map(drop)
+        remove_root(&mut self.netlink, self.index, MAJOR).map(drop)
     }
 }
 
@@ -252,19 +247,6 @@ impl Drop for Classes {
     }
 }
 
-/// Removes our queues at a device; whether there were some. The kernel puts its usual queue there.
-fn remove(netlink: &mut Netlink, index: u32) -> io::Result<bool> {
-    let mut is_there = false;
-    netlink.ask(Message::new(RTM_GETQDISC, DUMP, &header(index, 0, 0)), |_, body| {
-        let ours = body.len() >= 20 && word(body, 4) == index && word(body, 12) == TC_H_ROOT;
-        is_there |= ours && word(body, 8) == MAJOR << 16;
-    })?;
-    if is_there {
-        netlink.tell(Message::new(RTM_DELQDISC, ACK, &header(index, MAJOR << 16, TC_H_ROOT)))?;
-    }
-    Ok(is_there)
-}
-
 /// A rate in 32 bits; a longer one is in an attribute of its own.
 fn low(rate: u64) -> [u8; 4] {
     u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes()
@@ -272,15 +254,6 @@ fn low(rate: u64) -> [u8; 4] {
 
 fn is_long(rate: u64) -> bool {
     rate > u64::from(u32::MAX)
-}
-
-/// `tcmsg`.
-fn header(index: u32, handle: u32, parent: u32) -> [u8; 20] {
-    let mut header = [0; 20];
-    header[4..8].copy_from_slice(&index.to_ne_bytes());
-    header[8..12].copy_from_slice(&handle.to_ne_bytes());
-    header[12..16].copy_from_slice(&parent.to_ne_bytes());
-    header
 }
 
 /// The lines for `tc -batch`. htb warns about shares of classes without a quantum: they are that of a full frame.

@@ -7,6 +7,7 @@
 //! - [`socket`]: a guest's device that QEMU emulates, without memory shared with the guest.
 //! - [`wire`]: what connects two devices while no bump serves them.
 //! - [`classes`]: queues of the kernel for each destination, which a program opens and shuts.
+//! - [`departures`]: a program that gives frames their departure times, which a queue of the kernel carries out.
 //! - [`netns`], [`link`]: namespaces and their devices; [`edge`]: frames that the kernel itself dropped, by location.
 //! - [`agent`]: a program inside a guest that reports the room of its sockets.
 //! - [`lan`], [`load`]: tenants, and programs that send and receive at full speed, for experiments.
@@ -15,6 +16,7 @@
 
 pub mod agent;
 pub mod classes;
+pub mod departures;
 pub mod edge;
 mod error;
 pub mod lan;
@@ -35,6 +37,7 @@ mod inbox;
 mod landing;
 mod netlink;
 mod pool;
+mod qdisc;
 mod stage;
 mod sys;
 mod tenant_queue;

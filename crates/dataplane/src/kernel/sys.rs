@@ -1,11 +1,15 @@
-//! The system calls that no crate has in a safe form: packet sockets in batches, ioctls of devices, and the one BPF program.
+//! The system calls that no crate has in a safe form: packet sockets in batches, ioctls of devices, and BPF programs.
 //!
 //! Every function checks its arguments itself, so that it is sound whatever its caller does.
 #![allow(unsafe_code)]
 
+pub(super) mod bpf;
+
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+pub(super) use bpf::{attach_pass, attached, detach, keep_all, redirect_all};
 
 /// Frames in one system call.
 pub(super) const BATCH: usize = 64;
@@ -338,125 +342,4 @@ pub(super) fn make_tap(fd: BorrowedFd<'_>, name: &str, offload: bool) -> io::Res
     let takes = if offload { libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 } else { 0 };
     // SAFETY: this request takes a number.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(takes)) }.into()).map(drop)
-}
-
-/// Commands of bpf(2).
-const BPF_PROG_LOAD: libc::c_long = 5;
-const BPF_PROG_ATTACH: libc::c_long = 8;
-const BPF_PROG_DETACH: libc::c_long = 9;
-const BPF_PROG_GET_FD_BY_ID: libc::c_long = 13;
-const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
-const BPF_PROG_QUERY: libc::c_long = 16;
-const BPF_LINK_CREATE: libc::c_long = 28;
-/// Kinds of programs, and places where they are attached.
-const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
-const BPF_PROG_TYPE_XDP: u32 = 6;
-const BPF_XDP: u32 = 37;
-const BPF_TCX_INGRESS: u32 = 46;
-/// Bytes of a program's name, and of the attributes of a command.
-const NAME_BYTES: usize = 16;
-const ATTRIBUTE_WORDS: usize = 32;
-
-/// A command whose attributes are these words, and zeros.
-///
-/// # Safety
-/// Pointers among the words must be valid for the command.
-unsafe fn bpf(command: libc::c_long, words: &[u32]) -> libc::c_long {
-    let mut attributes = [0u32; ATTRIBUTE_WORDS];
-    attributes[..words.len()].copy_from_slice(words);
-    // SAFETY: the attributes are alive, bytes behind those that the kernel knows are 0, and the caller vouches for pointers.
-    unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(&attributes)) }
-}
-
-/// The two words of a pointer.
-fn halves(pointer: u64) -> [u32; 2] {
-    [pointer as u32, (pointer >> 32) as u32]
-}
-
-/// Loads a program of a kind.
-fn load(kind: u32, name: &str, flags: u32, program: &[u64]) -> io::Result<OwnedFd> {
-    let license = c"Apache-2.0";
-    let mut words = vec![kind, program.len() as u32];
-    words.extend(halves(program.as_ptr() as u64));
-    words.extend(halves(license.as_ptr() as u64));
-    // No log: level, size, buffer; kernel version.
-    words.extend([0, 0, 0, 0, 0, flags]);
-    let mut bytes = [0; NAME_BYTES];
-    bytes[..name.len()].copy_from_slice(name.as_bytes());
-    words.extend(bytes.chunks_exact(4).map(|b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]])));
-    // SAFETY: the program and the license are alive.
-    owned(unsafe { bpf(BPF_PROG_LOAD, &words) })
-}
-
-/// Puts the program `return XDP_PASS` in front of a device's stack for as long as the descriptor is open.
-///
-/// The program is of the generic kind, which leaves the device unchanged: a device with such a program merges no TCP
-/// segments.
-pub(super) fn attach_pass(device: u32) -> io::Result<OwnedFd> {
-    const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
-    /// Frames in several pieces need not be made one piece first, for which there may be no memory.
-    const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
-    // r0 = XDP_PASS; exit.
-    let program = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
-    let loaded = load(BPF_PROG_TYPE_XDP, "", BPF_F_XDP_HAS_FRAGS, &program)?;
-    // SAFETY: the attributes are numbers only.
-    owned(unsafe { bpf(BPF_LINK_CREATE, &[loaded.as_raw_fd() as u32, device, BPF_XDP, XDP_FLAGS_SKB_MODE]) })
-}
-
-/// Sends all frames that arrive at a device out of the device `to` of the same namespace, from now on and after this process.
-/// The program has this name.
-pub(super) fn redirect_all(device: u32, to: u32, name: &str) -> io::Result<()> {
-    // r1 = to; r2 = 0; call bpf_redirect; exit.
-    let program = [0x0000_0000_0000_01b7 | u64::from(to) << 32, 0x0000_0000_0000_02b7, 0x0000_0017_0000_0085, 0x95];
-    let loaded = load(BPF_PROG_TYPE_SCHED_CLS, name, 0, &program)?;
-    // SAFETY: the attributes are numbers only.
-    let attached = unsafe { bpf(BPF_PROG_ATTACH, &[device, loaded.as_raw_fd() as u32, BPF_TCX_INGRESS, 0]) };
-    check(attached).map(drop)
-}
-
-/// Keeps all frames that arrive at a device from its stack and from later programs, for as long as the descriptor is open.
-/// Packet sockets still get them.
-pub(super) fn keep_all(device: u32, name: &str) -> io::Result<OwnedFd> {
-    const BPF_F_BEFORE: u32 = 1 << 3;
-    // r0 = TCX_DROP; exit.
-    let loaded = load(BPF_PROG_TYPE_SCHED_CLS, name, 0, &[0x0000_0002_0000_00b7, 0x95])?;
-    // SAFETY: the attributes are numbers only.
-    owned(unsafe { bpf(BPF_LINK_CREATE, &[loaded.as_raw_fd() as u32, device, BPF_TCX_INGRESS, BPF_F_BEFORE]) })
-}
-
-/// The programs of this name that were attached to a device and outlive their process.
-pub(super) fn attached(device: u32, name: &str) -> io::Result<Vec<OwnedFd>> {
-    const PROGRAMS_MAX: usize = 64;
-    /// Where the name stands in the kernel's description of a program.
-    const NAME_AT: usize = 64;
-    let mut ids = [0u32; PROGRAMS_MAX];
-    let mut words = [0; ATTRIBUTE_WORDS];
-    words[..2].copy_from_slice(&[device, BPF_TCX_INGRESS]);
-    words[4..6].copy_from_slice(&halves(ids.as_mut_ptr() as u64));
-    words[6] = PROGRAMS_MAX as u32;
-    // SAFETY: the kernel writes the count into the attributes and at most as many numbers, both of which are alive.
-    let found = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, words.as_mut_ptr(), size_of_val(&words)) };
-    check(found)?;
-    let mut programs = Vec::new();
-    for &id in &ids[..(words[6] as usize).min(PROGRAMS_MAX)] {
-        // SAFETY: the attributes are numbers only.
-        let Ok(program) = owned(unsafe { bpf(BPF_PROG_GET_FD_BY_ID, &[id]) }) else { continue };
-        let mut info = [0u8; NAME_AT + NAME_BYTES];
-        let [low, high] = halves(info.as_mut_ptr() as u64);
-        let words = [program.as_raw_fd() as u32, info.len() as u32, low, high];
-        // SAFETY: the kernel writes no more than the given number of bytes into `info`, which is alive.
-        if check(unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &words) }).is_ok()
-            && info[NAME_AT..].split(|&b| b == 0).next() == Some(name.as_bytes())
-        {
-            programs.push(program);
-        }
-    }
-    Ok(programs)
-}
-
-/// Detaches a program from a device.
-pub(super) fn detach(device: u32, program: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: the attributes are numbers only.
-    let detached = unsafe { bpf(BPF_PROG_DETACH, &[device, program.as_raw_fd() as u32, BPF_TCX_INGRESS, 0]) };
-    check(detached).map(drop)
 }

@@ -1,7 +1,9 @@
 //! Removes the leftovers of processes that have ended.
 
-use super::{Leftover, records, started};
+use super::{Device, Leftover, records, started};
+use crate::kernel::KernelError;
 use crate::kernel::classes::Classes;
+use crate::kernel::departures::Departures;
 use crate::kernel::netns::Namespace;
 use crate::kernel::wire::Wire;
 use rustix::process::{Pid, Signal, kill_process};
@@ -81,22 +83,23 @@ fn remove(thing: &Leftover) -> io::Result<bool> {
             Err(e) if e.why().kind() == ErrorKind::NotFound => Ok(false),
             Err(e) => Err(e.into()),
         },
-        Leftover::Wire(at) => match Namespace::open(&at.namespace) {
-            Ok(namespace) => Ok(Wire::remove(&namespace, &at.device)?),
-            // Its devices are gone with it.
-            Err(e) if e.why().kind() == ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(e.into()),
-        },
-        Leftover::Classes(at) => match Namespace::open(&at.namespace) {
-            Ok(namespace) => Ok(Classes::remove(&namespace, &at.device)?),
-            // Its devices are gone with it.
-            Err(e) if e.why().kind() == ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(e.into()),
-        },
+        Leftover::Wire(at) => removed_at(at, Wire::remove),
+        Leftover::Classes(at) => removed_at(at, Classes::remove),
+        Leftover::Departures(at) => removed_at(at, Departures::remove),
         Leftover::Folder(path) => match std::fs::remove_dir_all(path) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
             Err(e) => Err(io::Error::new(e.kind(), format!("{}: {e}", path.display()))),
         },
+    }
+}
+
+/// Removes what is at a device; whether it was there.
+fn removed_at(at: &Device, remove: fn(&Namespace, &str) -> Result<bool, KernelError>) -> io::Result<bool> {
+    match Namespace::open(&at.namespace) {
+        Ok(namespace) => Ok(remove(&namespace, &at.device)?),
+        // Its devices are gone with it.
+        Err(e) if e.why().kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e.into()),
     }
 }

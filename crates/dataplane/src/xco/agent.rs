@@ -1,8 +1,9 @@
 //! The loop of an agent: the local coordinator of a host whose frames wait in queues of the kernel.
 
 use super::LinkCounters;
+use super::valves::Valves;
 use crate::fabric::Device;
-use crate::kernel::classes::{Backlog, Classes};
+use crate::kernel::classes::Backlog;
 use crate::remote::{Jobs, Remote};
 use rustix::event::{PollFd, Timespec};
 use sluicenet_proto::frame::Priority;
@@ -23,42 +24,6 @@ const SLEEP_MAX: Duration = Duration::from_ms(50);
 /// How long an ending agent waits until its open queues are empty, and how often it looks.
 const DRAIN_AT_MOST: Duration = Duration::from_secs(2);
 const DRAIN_EVERY: Duration = Duration::from_ms(5);
-
-/// The queues that an agent opens and shuts, one for each destination.
-pub trait Valves {
-    /// Lets a queue send at a rate in bytes per second, with bursts of so many bytes.
-    ///
-    /// # Errors
-    /// The queues are gone.
-    fn open(&mut self, n: usize, rate: u64, burst: u32) -> io::Result<()>;
-    /// Shuts a queue.
-    ///
-    /// # Errors
-    /// The queues are gone.
-    fn shut(&mut self, n: usize) -> io::Result<()>;
-    /// Has opened queues send.
-    fn look(&self);
-    /// What waits in each queue, and what has left it.
-    ///
-    /// # Errors
-    /// The queues are gone.
-    fn backlogs(&mut self) -> io::Result<&[Backlog]>;
-}
-
-impl Valves for Classes {
-    fn open(&mut self, n: usize, rate: u64, burst: u32) -> io::Result<()> {
-        Classes::open(self, n, rate, burst)
-    }
-    fn shut(&mut self, n: usize) -> io::Result<()> {
-        Classes::shut(self, n)
-    }
-    fn look(&self) {
-        Classes::look(self);
-    }
-    fn backlogs(&mut self) -> io::Result<&[Backlog]> {
-        Classes::backlogs(self)
-    }
-}
 
 /// Settings of an agent.
 #[derive(Clone, Debug)]
@@ -98,6 +63,8 @@ pub struct AgentReport {
     pub coordinator: CoordinatorCounters,
     /// The counters of the device.
     pub device: Vec<(&'static str, u64)>,
+    /// The counters of the kind of queues.
+    pub queues: Vec<(&'static str, u64)>,
 }
 
 /// A queue.
@@ -114,10 +81,10 @@ struct Queue {
 
 impl Queue {
     /// Its rate in kb/s, and whether that is the rate of a small flow; none while it is shut.
-    fn rate(&self, small_kbps: u32) -> Option<(u32, bool)> {
+    fn rate(&self, coordinator: &CoordinatorConfig) -> Option<(u32, bool)> {
         match self.valve {
-            Valve::Open { rate_kbps, .. } => Some((rate_kbps, false)),
-            Valve::Small => Some((small_kbps, true)),
+            Valve::Open { rate_kbps, .. } => Some((rate_kbps.unwrap_or(coordinator.rate_kbps), false)),
+            Valve::Small => Some((coordinator.small_kbps, true)),
             Valve::Shut => None,
         }
     }
@@ -181,6 +148,8 @@ impl AgentLoop {
     pub fn report(&self) -> AgentReport {
         let mut device = Vec::new();
         self.device.counters(&mut |name, n| device.push((name, n)));
+        let mut queues = Vec::new();
+        self.queues.counters(&mut |name, n| queues.push((name, n)));
         let backlogs = || self.all.iter().map(|queue| queue.backlog);
         AgentReport {
             is_member: self.coordinator.is_member(),
@@ -192,6 +161,7 @@ impl AgentLoop {
             link: self.counters,
             coordinator: *self.coordinator.counters(),
             device,
+            queues,
         }
     }
 
@@ -233,17 +203,18 @@ impl AgentLoop {
 
     /// Asks for each queue, and opens and shuts them.
     fn set(&mut self, now: Instant) -> io::Result<()> {
-        let (small, late, longest) =
-            (self.config.coordinator.small_kbps, self.config.coordinator.late, self.config.longest);
+        let (settings, longest) = (&self.config.coordinator, self.config.longest);
+        let late = settings.late;
         let mut opened = false;
         self.shuts_at = Instant::MAX;
         for (n, queue) in self.all.iter_mut().enumerate() {
-            let (before, sent) = (queue.rate(small), queue.backlog.sent.saturating_sub(queue.told));
+            let (before, sent) = (queue.rate(settings), queue.backlog.sent.saturating_sub(queue.told));
             queue.told = queue.backlog.sent;
-            queue.valve = self.coordinator.valve(now, queue.node, queue.backlog.waiting, sent);
+            let valve = self.coordinator.valve(now, queue.node, queue.backlog.waiting, sent);
+            queue.valve = self.queues.carries(n, now, valve, queue.backlog.waiting);
             if let Valve::Open { rate_kbps, until } = queue.valve {
                 // An opened queue sends a burst at once, and one frame leaves when it is shut: it is shut so much earlier.
-                let rate = kbps(rate_kbps);
+                let rate = kbps(rate_kbps.unwrap_or(settings.rate_kbps));
                 let early = rate.time_for(rate.bytes_in(late).max(longest) + longest);
                 let shuts_at = Instant(until.0.saturating_sub(early.0));
                 match until < Instant::MAX && shuts_at <= now {
@@ -251,7 +222,7 @@ impl AgentLoop {
                     false => self.shuts_at = self.shuts_at.min(shuts_at),
                 }
             }
-            let rate = queue.rate(small);
+            let rate = queue.rate(settings);
             if rate == before {
                 continue;
             }

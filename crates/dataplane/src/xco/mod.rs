@@ -4,10 +4,18 @@
 #[cfg(target_os = "linux")]
 mod agent;
 mod controller;
+#[cfg(target_os = "linux")]
+mod paced;
 #[cfg(test)]
 mod tests;
+#[cfg(target_os = "linux")]
+mod valves;
 
 pub use crate::uplink::report_coordinator;
 #[cfg(target_os = "linux")]
-pub use agent::{AgentConfig, AgentLoop, AgentReport, Valves};
+pub use agent::{AgentConfig, AgentLoop, AgentReport};
 pub use controller::{ControllerLoop, ControllerReport, LinkCounters};
+#[cfg(target_os = "linux")]
+pub use paced::Paced;
+#[cfg(target_os = "linux")]
+pub use valves::Valves;

@@ -92,10 +92,10 @@ pub enum Permit {
 /// What a queue may send that its driver opens and shuts, without seeing its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Valve {
-    /// At this rate in kb/s, until this time.
+    /// At this rate in kb/s, until this time. With an end and no rate it is a timeslice, or a flow that was served too late.
     Open {
-        /// The highest rate.
-        rate_kbps: u32,
+        /// The highest rate; none for that of the link.
+        rate_kbps: Option<u32>,
         /// The end; [`Instant::MAX`] until something changes.
         until: Instant,
     },
@@ -408,8 +408,7 @@ impl Coordinator {
     /// What the queue to a node may send, where the driver sees no frames: `waiting` bytes wait in it, and `sent` bytes have left it
     /// since the last call. Call this regularly, and after each message.
     pub fn valve(&mut self, now: Instant, to: Node, waiting: u64, sent: u64) -> Valve {
-        let link = self.config.rate_kbps;
-        let free = Valve::Open { rate_kbps: link, until: Instant::MAX };
+        let free = Valve::Open { rate_kbps: None, until: Instant::MAX };
         if self.is_uncontrolled(now) {
             self.counters.uncontrolled += u64::from(sent > 0);
             return free;
@@ -420,7 +419,7 @@ impl Coordinator {
         let Some(flow) = self.flow(now, to) else { return Valve::Shut };
         if flow.free_until > now {
             (flow.is_backlogged, flow.waits_since) = (false, Instant::MAX);
-            return Valve::Open { rate_kbps: link, until: flow.free_until };
+            return Valve::Open { rate_kbps: None, until: flow.free_until };
         }
         if on_demand && !flow.is_held {
             if flow.measure(now, sent, small) {
@@ -442,7 +441,7 @@ impl Coordinator {
                 }
                 _ => {}
             }
-            let rate_kbps = if slice.rate_kbps == 0 { link } else { slice.rate_kbps };
+            let rate_kbps = (slice.rate_kbps > 0).then_some(slice.rate_kbps);
             return Valve::Open { rate_kbps, until: slice.until };
         }
         if waiting == 0 {

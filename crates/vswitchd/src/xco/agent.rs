@@ -11,10 +11,11 @@ use crate::uplink::kbps_of;
 use rustix::thread::CapabilitySet;
 use sluicenet_dataplane::controller::unguessable;
 use sluicenet_dataplane::kernel::classes::{Classes, DESTINATIONS_MAX};
+use sluicenet_dataplane::kernel::departures::Departures;
 use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_dataplane::remote::Remote;
-use sluicenet_dataplane::xco::{AgentConfig, AgentLoop};
+use sluicenet_dataplane::xco::{AgentConfig, AgentLoop, Paced, Valves};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_proto::xco::Node;
@@ -22,7 +23,7 @@ use sluicenet_proto::xco::coordinator::CoordinatorConfig;
 use sluicenet_scenario::setting::{Kind, Or, Section, Settings, Spec};
 use sluicenet_scenario::tree::Document;
 use sluicenet_scenario::units::{BUFFER, LINK_RATE, POSITIVE_TIME};
-use sluicenet_scenario::{Bytes, HOST_MAX, NoHysteresis, Result, XCO_LEASE, XCO_SMALL, settings, tables};
+use sluicenet_scenario::{Bytes, HOST_MAX, NoHysteresis, Result, XCO_LEASE, XCO_SMALL, choices, settings, tables};
 use sluicenet_wire::ethernet::MacAddress;
 use sluicenet_wire::xco::{ENTRIES_MAX, ETHERTYPE};
 use std::collections::BTreeMap;
@@ -40,6 +41,16 @@ const BURST: Duration = Duration::from_us(50);
 const POLL: Duration = Duration::from_us(500);
 /// A look takes some tens of microseconds, and a slice at least a millisecond.
 const POLLS: RangeInclusive<Duration> = Duration::from_us(50)..=Duration::from_ms(10);
+
+choices! {
+    /// The kind of an agent's queues.
+    pub enum Queues {
+        /// Classes of htb with token buckets, which open and shut: for timeslices and rates.
+        Htb = "htb",
+        /// Departure times for `sch_fq`: for rates.
+        Edt = "edt",
+    }
+}
 
 pub(crate) static ROOT: Spec = tables! {
     /// XCo's agent.
@@ -75,6 +86,9 @@ settings! {
         small_flow: Rate [XCO_SMALL] = Rate(rate.as_bps() * SMALL_PERCENT / 100),
         /// the priority of messages; 0: they have no 802.1Q tag
         priority: u8 [0..=7] = 7,
+        /// htb: queues that open and shut (htb, tbf); edt: departure times for the kernel's fair queue (an eBPF program and
+        /// sch_fq), for a controller of kind = "rate"
+        queues: Queues = Queues::Htb,
         /// bytes that may wait for a destination; frames beyond them are dropped
         queue: Bytes [BUFFER] = QUEUE,
         /// the time whose bytes may leave at once; a slice ends by this time and that of two frames earlier
@@ -105,6 +119,7 @@ settings! {
 pub struct AgentFile {
     common: Common,
     rate: Rate,
+    queues: Queues,
     queue: u32,
     poll: Duration,
     coordinator: CoordinatorConfig,
@@ -147,6 +162,10 @@ impl AgentFile {
             let error = s.error("hysteresis", "the agent looks at its queues less often than that");
             return Err(error.expected("at least `poll`"));
         }
+        if keys.queues == Queues::Edt && kbps_of(keys.small_flow) == 0 {
+            let error = s.error("small_flow", "a queue with departure times is never shut: flows that wait have this rate");
+            return Err(error.expected("at least 1 kb/s").hint("queues = \"htb\" holds their frames"));
+        }
         let controllers = [Some(keys.controller), keys.standby].into_iter().flatten().map(|mac| MacAddress(mac.0));
         Ok(AgentFile {
             common: Common {
@@ -161,6 +180,7 @@ impl AgentFile {
                 metrics: keys.metrics.map(|listener| listener.0),
             },
             rate: keys.rate,
+            queues: keys.queues,
             queue: u32::try_from(keys.queue.as_bytes()).unwrap_or(u32::MAX),
             poll: keys.poll,
             coordinator: CoordinatorConfig {
@@ -224,21 +244,34 @@ impl Program for AgentLoop {
         CapabilitySet::NET_ADMIN
     }
     fn open(config: &AgentFile) -> io::Result<(AgentLoop, MacAddress)> {
-        let AgentFile { common, rate, queue, poll, coordinator, hosts, .. } = config;
+        let AgentFile { common, rate, queues, queue, poll, coordinator, hosts, .. } = config;
         let space = namespace(&common.netns)?;
         let device = PacketDevice::open_for_type(&space, &common.device, PACKET_BUFFERS, ETHERTYPE)?;
         let own = MacAddress(space.enter(|| Links::open()?.get(&common.device))??.mac);
         let addresses: Vec<Vec<Ipv4Addr>> = hosts.values().cloned().collect();
-        let classes = Classes::set_up(&space, &common.device, rate.as_bps() / 8, *queue, &addresses)?;
+        let (device_name, small) = (&common.device, u64::from(coordinator.small_kbps) * 125);
+        let (valves, longest): (Box<dyn Valves + Send>, u32) = match queues {
+            Queues::Htb => {
+                let classes = Classes::set_up(&space, device_name, rate.as_bps() / 8, *queue, &addresses)?;
+                let longest = classes.longest();
+                (Box::new(classes), longest)
+            }
+            Queues::Edt => {
+                let burst = Paced::SMALL_BURST;
+                let departures = Departures::set_up(&space, device_name, *queue, &addresses, small, burst)?;
+                let longest = departures.longest();
+                (Box::new(Paced::new(departures, addresses.len(), small)), longest)
+            }
+        };
         let settings = AgentConfig {
             coordinator: CoordinatorConfig { nonce: unguessable()?.next_u64() as u32, ..coordinator.clone() },
             nodes: hosts.keys().copied().collect(),
             own,
             priority: common.priority,
             poll: *poll,
-            longest: classes.longest().into(),
+            longest: longest.into(),
         };
-        Ok((AgentLoop::new(Box::new(device), Box::new(classes), settings), own))
+        Ok((AgentLoop::new(Box::new(device), valves, settings), own))
     }
     fn remote(&mut self) -> io::Result<Remote<AgentLoop>> {
         AgentLoop::remote(self)
@@ -286,6 +319,8 @@ mod tests {
             ("device", "hysteresis = \"50 us\"\n device", "less often"),
             ("device", "poll = \"1 us\"\n device", "poll"),
             ("rate = \"1 Gb/s\"", "", "rate"),
+            ("device", "queues = \"fq\"\n device", "edt"),
+            ("device", "queues = \"edt\"\n small_flow = 0\n device", "never shut"),
         ] {
             assert!(FILE.contains(from), "{from}");
             let error = parse(&FILE.replacen(from, to, 1)).unwrap_err().to_string();

@@ -29,6 +29,11 @@ const LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// Events that name the reason of a refused message.
 const REFUSED: [&str; 8] =
     ["impostors", "strangers", "forged", "flooded", "backwards", "too_long", "no_such_node", "misdirected"];
+/// Events of an agent whose queues cannot carry out what its controller says, and what helps.
+const UNSUITED: [(&str, &str); 2] = [
+    ("slices_refused", "the controller gives timeslices, and departure times need kind = \"rate\""),
+    ("lapsed", "permissions end while frames wait: timeslices with rates, or lost directives"),
+];
 const NO_PORTS: &str = "a program of XCo has no ports";
 
 /// A program of XCo: the controller, or an agent.
@@ -177,11 +182,20 @@ impl<P: Program> Daemon<P> {
             if before.as_ref().is_none_or(|before| before.members != now.members) {
                 info!(members = now.members, hosts = now.hosts, "members");
             }
+            let more = |event: &str| {
+                let of = |status: &XcoStatus| status.events.get(event).copied().unwrap_or_default();
+                (of(&now) - before.as_ref().map_or(0, of), of(&now))
+            };
             for reason in REFUSED {
-                let of = |status: &XcoStatus| status.events.get(reason).copied().unwrap_or_default();
-                let (new, total) = (of(&now) - before.as_ref().map_or(0, of), of(&now));
+                let (new, total) = more(reason);
                 if new > 0 {
                     warn!(reason, messages = new, total, "messages refused");
+                }
+            }
+            for (event, why) in UNSUITED {
+                let (new, total) = more(event);
+                if new > 0 {
+                    warn!(event, new, total, "{why}");
                 }
             }
             before = Some(*now);

@@ -82,7 +82,10 @@ impl XcoStatus {
             ("waiting_bytes", report.waiting),
             ("dropped_frames", report.dropped),
             ("changes", report.changes),
-        ] {
+        ]
+        .into_iter()
+        .chain(report.queues.iter().copied())
+        {
             events.insert(name.to_owned(), n);
         }
         XcoStatus {
