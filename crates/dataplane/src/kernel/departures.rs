@@ -226,7 +226,8 @@ fn remove_at(netlink: &mut Netlink, index: u32) -> io::Result<bool> {
                 return;
             }
             let options = attributes(&body[HEADER..]).filter(|&(kind, _)| kind == TCA_OPTIONS);
-            let mut names = options.flat_map(|(_, options)| attributes(options)).filter(|&(kind, _)| kind == TCA_BPF_NAME);
+            let mut names =
+                options.flat_map(|(_, options)| attributes(options)).filter(|&(kind, _)| kind == TCA_BPF_NAME);
             match parent == EGRESS && names.any(|(_, name)| name.strip_suffix(&[0]) == Some(NAME.as_bytes())) {
                 true => ours.push((word(body, 8), word(body, 16))),
                 false => others += 1,

@@ -163,7 +163,8 @@ impl AgentFile {
             return Err(error.expected("at least `poll`"));
         }
         if keys.queues == Queues::Edt && kbps_of(keys.small_flow) == 0 {
-            let error = s.error("small_flow", "a queue with departure times is never shut: flows that wait have this rate");
+            let error =
+                s.error("small_flow", "a queue with departure times is never shut: flows that wait have this rate");
             return Err(error.expected("at least 1 kb/s").hint("queues = \"htb\" holds their frames"));
         }
         let controllers = [Some(keys.controller), keys.standby].into_iter().flatten().map(|mac| MacAddress(mac.0));

@@ -222,10 +222,18 @@ pub(in crate::kernel) fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Bytes of `__sk_buff`.
+#[cfg(test)]
+pub(in crate::kernel) const CONTEXT_BYTES: usize = 192;
+
 /// Has a classifier look at a frame that no device carries. `context` is the kernel's `__sk_buff`, before and after. Returns
 /// the program's result.
 #[cfg(test)]
-pub(in crate::kernel) fn test_run(program: BorrowedFd<'_>, frame: &[u8], context: &mut [u8; 184]) -> io::Result<u32> {
+pub(in crate::kernel) fn test_run(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    context: &mut [u8; CONTEXT_BYTES],
+) -> io::Result<u32> {
     const BPF_PROG_TEST_RUN: libc::c_long = 10;
     let mut words = [0; ATTRIBUTE_WORDS];
     let at = |pointer: u64| halves(pointer);
