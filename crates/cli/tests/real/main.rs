@@ -22,6 +22,7 @@ mod testbed_guests;
 mod testbed_notified;
 mod testbed_xco;
 mod xco;
+mod xco_guest;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -133,7 +133,7 @@ fn arrived(mut sink: Sink, senders: [Sender; 2]) -> u64 {
 }
 
 /// Starts a program of XCo with this file and waits until it answers.
-fn start(file: &std::path::Path, text: &str, verb: &str, control: PathBuf) -> Controller {
+pub fn start(file: &std::path::Path, text: &str, verb: &str, control: PathBuf) -> Controller {
     std::fs::write(file, text).unwrap();
     let args = ["xco", verb, file.to_str().unwrap(), "--quiet"];
     let child = command(&args).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
@@ -149,13 +149,13 @@ impl Drop for Net {
 }
 
 /// A controller or an agent.
-struct Controller {
+pub struct Controller {
     child: Child,
     control: PathBuf,
 }
 
 impl Controller {
-    fn until(&self, what: &str, so: impl Fn(&Status) -> bool) -> Status {
+    pub fn until(&self, what: &str, so: impl Fn(&Status) -> bool) -> Status {
         let until = Instant::now() + PATIENCE;
         loop {
             if let Ok(Answer::Status(status)) = ask(&self.control, &Request::Show)
@@ -168,7 +168,7 @@ impl Controller {
         }
     }
 
-    fn members(&self, members: usize) -> Status {
+    pub fn members(&self, members: usize) -> Status {
         self.until("all hosts join", |s| s.xco.as_ref().is_some_and(|x| x.members == members))
     }
 
@@ -414,4 +414,26 @@ fn clean_removes_the_queues_of_a_killed_agent() {
         assert!(Instant::now() < until, "{}", hosts.qdisc(0));
         assert!(command(&["clean"]).stdout(Stdio::null()).status().unwrap().success());
     }
+}
+
+#[test]
+fn an_agent_names_the_queue_that_the_kernel_lacks_and_changes_nothing() {
+    let Some(hosts) = Hosts::new("xconofq") else { return };
+    let space = &hosts.spaces.0[0];
+    if system(&format!("tc -n {space} qdisc add dev lo root fq")).is_ok() {
+        eprintln!("SKIPPED: this kernel has sch_fq; the test in a guest uses it");
+        return;
+    }
+    let before = hosts.qdisc(0);
+    let file = hosts.folder.join("edt.toml");
+    let text = format!(
+        "[xco]\ncontrol = \"{}\"\ndevice = \"eth0\"\nnetns = \"{space}\"\nhost = 0\nrate = \"100 Mb/s\"\n\
+         controller = \"02:00:00:00:ff:00\"\nqueues = \"edt\"\n[[host]]\nhost = 1\naddresses = [\"10.9.0.2\"]\n",
+        hosts.folder.join("edt.sock").display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let output = command(&["xco", "agent", "--once", file.to_str().unwrap(), "--quiet"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("the queue sch_fq (CONFIG_NET_SCH_FQ"), "{said}");
+    assert_eq!(hosts.qdisc(0), before);
 }

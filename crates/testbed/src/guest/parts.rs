@@ -5,8 +5,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Modules of congestion controls that a scenario may ask for, loaded if the kernel has them.
-const CONGESTION_MODULES: [&str; 2] = ["tcp_vegas", "tcp_dctcp"];
+/// Modules that are loaded if the kernel has them: congestion controls that a scenario may ask for, and what departure times need.
+const OPTIONAL_MODULES: [&str; 5] = ["tcp_vegas", "tcp_dctcp", "sch_fq", "sch_ingress", "cls_bpf"];
 
 /// A guest's network device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -103,7 +103,7 @@ fn modules(of: &Path, nic: Nic) -> Option<Vec<PathBuf>> {
     let is_built_in = |name: &str| built_in.lines().any(|line| line.ends_with(&format!("/{name}.ko")));
     let wanted = nic.modules().iter().filter(|name| !is_built_in(name));
     let mut all: Vec<PathBuf> = wanted.map(|&name| found.get(name).cloned()).collect::<Option<_>>()?;
-    all.extend(CONGESTION_MODULES.iter().filter_map(|&name| found.get(name).cloned()));
+    all.extend(OPTIONAL_MODULES.iter().filter_map(|&name| found.get(name).cloned()));
     Some(all)
 }
 
