@@ -17,7 +17,7 @@ use sluicenet_wire::{qcn, vlan};
 const SERVER_BURST: Rate = Rate::gbps(15);
 
 /// The address from which an edge sends pause frames.
-fn own_address(host: HostId) -> MacAddress {
+pub(crate) fn own_address(host: HostId) -> MacAddress {
     MacAddress::local(3 << 30 | host)
 }
 

@@ -6,11 +6,12 @@
 //! network in the data plane, [`pa`] its queries over real sockets, [`flows`] its endless flows, [`guest`] a virtual
 //! machine. [`live`] starts and removes a testbed, with the [`files`] of its programs. [`measure`] runs each variant of
 //! a scenario on a testbed. [`leftovers`] removes the leftovers of killed runs.
-//! [`fattree`] is independent of scenarios: real switches in a fat-tree. [`xco`] has hosts without virtual switches, and the
-//! programs of XCo.
+//! [`fattree`] is independent of scenarios: real switches in a fat-tree. [`bump`] has real bumps in the links of a scenario.
+//! [`xco`] has hosts without virtual switches, and the programs of XCo.
 #![forbid(unsafe_code)]
 
 mod bridge;
+pub mod bump;
 pub mod fabric;
 pub mod fattree;
 pub mod files;

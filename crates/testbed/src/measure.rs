@@ -248,7 +248,7 @@ pub fn measure(plan: &Plan, label: &str, origin: &Origin, simulate: bool, progre
         true => pa::run_in_guests(plan, &live.supervisor(), stop),
         false => pa::run(&plan.scenario, &pa::endpoints(plan), stop).map(|outcome| (outcome, BTreeMap::new())),
     })?;
-    let simulated = if simulate { Some(Simulated::of(&simulated(plan, stop)?)) } else { None };
+    let simulated = if simulate { Some(Simulated::of(&simulated(&plan.scenario, stop)?)) } else { None };
     Ok(Cell {
         variant: label.to_owned(),
         stack: stack(&plan.scenario),
@@ -281,7 +281,7 @@ pub fn measure_flows(
             before = now.map_err(|e| pa::PaError::Workload(format!("the fabric: {e}")))?;
             Ok(())
         };
-        Ok((flows::run(plan, &pa::endpoints(plan), stop, &mut warm)?, BTreeMap::new()))
+        Ok((flows::run(&plan.scenario, plan.tenant_mtu, &pa::endpoints(plan), stop, &mut warm)?, BTreeMap::new()))
     })?;
     if outcome.measured.is_zero() {
         return Err(ErrorKind::Interrupted.into());
@@ -305,7 +305,7 @@ pub fn measure_flows(
         server_stops_measured: fabric.server_stops - before.server_stops,
         limiters: LimiterFigures::of(&statuses),
         fabric,
-        simulated: if simulate { Some(simulated(plan, stop)?.streams) } else { None },
+        simulated: if simulate { Some(simulated(&plan.scenario, stop)?.streams) } else { None },
     })
 }
 
@@ -436,8 +436,8 @@ impl Lost {
     }
 }
 
-fn simulated(plan: &Plan, stop: &AtomicBool) -> io::Result<Figures> {
-    simulate(&plan.scenario, stop).map(|(figures, _)| figures)
+pub(super) fn simulated(scenario: &Scenario, stop: &AtomicBool) -> io::Result<Figures> {
+    simulate(scenario, stop).map(|(figures, _)| figures)
 }
 
 /// Simulates a scenario; its figures, and the frames that were sent.

@@ -1,5 +1,6 @@
 //! `testbed`: a scenario between real tenants on this machine, joined by its fabric in real time.
 
+mod bump;
 mod fattree;
 mod flows;
 mod iperf;
@@ -39,6 +40,8 @@ enum What {
     Pa(pa::Pa),
     /// Endless flows between the tenants' sockets, for every variant; builds and removes the testbed
     Flows(flows::Flows),
+    /// Real bumps in the links of a scenario, between hosts with the kernel's TCP, for every variant; builds and removes the testbed
+    Bump(bump::Bump),
     /// The benchmark suite on a fat-tree of Open vSwitches with an OpenFlow controller; builds and removes the testbed
     Fattree(fattree::Fattree),
     /// Hosts behind the scenario's network with XCo's controller and agents, for every variant; builds and removes the testbed
@@ -111,6 +114,7 @@ impl Testbed {
             What::Up(up) => up.main(global),
             What::Pa(pa) => pa.main(global),
             What::Flows(flows) => flows.main(global),
+            What::Bump(bump) => bump.main(global),
             What::Fattree(fattree) => fattree.main(global),
             What::Xco(xco) => xco.main(global),
             What::Iperf(iperf) => iperf.main(global),

@@ -10,7 +10,7 @@ use sluicenet_proto::rng::{hash_words, mix64};
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::Ecn;
 use sluicenet_wire::{ipv4, pfc, qcn, vlan};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The header fields of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,19 +134,28 @@ impl Frame for Descriptor {
     }
 }
 
-/// The edge of each station.
+/// The edge of each station, and the edges behind which there are other parts of the network.
 #[derive(Clone, Debug, Default)]
-pub struct Stations(BTreeMap<MacAddress, HostId>);
+pub struct Stations {
+    edges: BTreeMap<MacAddress, HostId>,
+    trunks: BTreeSet<HostId>,
+}
 
 impl Stations {
     /// A table of stations; for a station with several entries the last one counts.
     pub fn new(stations: impl IntoIterator<Item = (MacAddress, HostId)>) -> Stations {
-        Stations(stations.into_iter().collect())
+        Stations { edges: stations.into_iter().collect(), trunks: BTreeSet::new() }
+    }
+
+    /// The same with edges that are the two ends of links through other boxes: frames of all known stations enter there, and
+    /// notifications of these boxes.
+    pub fn with_trunks(self, trunks: impl IntoIterator<Item = HostId>) -> Stations {
+        Stations { trunks: trunks.into_iter().collect(), ..self }
     }
 
     /// The edge of a station.
     pub fn host_of(&self, station: MacAddress) -> Option<HostId> {
-        self.0.get(&station).copied()
+        self.edges.get(&station).copied()
     }
 }
 
@@ -187,13 +196,15 @@ pub(super) fn classify(
         let (tag, inner) = qcn::Tag::parse(rest).map_err(|_| DropReason::Malformed)?;
         (cn_flow, ethertype, rest) = (Some(tag.flow), tag.ethertype, inner);
     }
-    if ethertype == EtherType::CNM {
+    if ethertype == EtherType::CNM && !stations.trunks.contains(&host) {
         // Only switches notify.
         return Err(DropReason::Reserved);
     }
-    if stations.host_of(header.source) != Some(host) {
-        return Err(DropReason::ForgedSource);
-    }
+    let source = match stations.host_of(header.source) {
+        Some(own) if own == host => host,
+        Some(source) if stations.trunks.contains(&host) => source,
+        _ => return Err(DropReason::ForgedSource),
+    };
     // The fabric does not flood: servers know each other's addresses. A switch never sends a frame back to its source.
     let destination = stations.host_of(header.destination).filter(|&d| d != host).ok_or(DropReason::NoRoute)?;
     let flow = flow_hash(&header, ethertype, rest);
@@ -204,7 +215,7 @@ pub(super) fn classify(
     Ok(Incoming::Data(Descriptor {
         len: len as u32,
         priority,
-        source: host,
+        source,
         destination,
         flow,
         serial,

@@ -108,15 +108,28 @@ impl Runner {
         &self.fabric
     }
 
+    /// When the fabric's time was 0.
+    pub fn epoch(&self) -> std::time::Instant {
+        self.epoch
+    }
+
     /// Runs until `stop`. The thread asks to be preferred to others, which takes a privilege; without it, it is only later.
     ///
     /// # Errors
     /// A device that is gone; the message names its edge.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        self.run_watched(stop, &mut |_| {})
+    }
+
+    /// Runs as [`Runner::run`] does; `watch` sees the fabric after each of its events.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    pub fn run_watched(&mut self, stop: &AtomicBool, watch: &mut impl FnMut(&Fabric)) -> io::Result<()> {
         self.preferred = rustix::process::setpriority_process(None, PRIORITY).is_ok();
         let mut awake: Vec<(NodeId, bool)> = Vec::new();
         while !stop.load(Ordering::Relaxed) {
-            self.catch_up(stop);
+            self.catch_up(stop, watch);
             for &(edge, has_room) in &awake {
                 if has_room && self.fabric.is_blocked(edge) {
                     let now = self.stamp();
@@ -173,7 +186,7 @@ impl Runner {
     }
 
     /// Executes the events up to now at their planned time, and measures their delay.
-    fn catch_up(&mut self, stop: &AtomicBool) {
+    fn catch_up(&mut self, stop: &AtomicBool, watch: &mut impl FnMut(&Fabric)) {
         let mut now = self.clock();
         let mut events = 0u32;
         while let Some(due) = self.fabric.next_event().filter(|&due| due <= now) {
@@ -181,6 +194,7 @@ impl Runner {
             self.lateness.record(late);
             self.late += u64::from(late > self.frame_time);
             self.fabric.step(&mut self.devices);
+            watch(&self.fabric);
             events = events.wrapping_add(1);
             if events % EVENTS_A_LOOK == 0 {
                 // Finished frames do not wait for later events.

@@ -163,8 +163,14 @@ impl Bumps {
         (plan.nodes() as NodeId..).zip(&self.plans).flat_map(of_bump).collect()
     }
 
+    /// For each port whose queue bump `i` estimates, the hosts to which all frames leave it.
+    pub fn destinations(&self, plan: &Plan, i: usize) -> Vec<(Watched, Vec<u32>)> {
+        let behind = |&(node, port): &Watched| outputs(plan, node).filter(|o| o.1 == port).map(|o| o.0).collect();
+        self.plans[i].watched.iter().map(|watched| (*watched, behind(watched))).collect()
+    }
+
     /// The number of each watched port in updates.
-    fn port_numbers(&self) -> BTreeMap<Watched, u16> {
+    pub fn port_numbers(&self) -> BTreeMap<Watched, u16> {
         let mut ports: Vec<Watched> = self.plans.iter().flat_map(|plan| plan.watched.iter().copied()).collect();
         ports.sort_unstable();
         ports.dedup();

@@ -9,7 +9,7 @@ mod slowdowns;
 mod topology;
 mod xco;
 
-pub use bumps::{BumpPlan, Bumps, Hop, Hops};
+pub use bumps::{BumpPlan, Bumps, Hop, Hops, Watched};
 pub use ideal::{Bits, Ideal};
 pub use links::{LinkKind, link_kinds};
 pub use slowdowns::Slowdowns;

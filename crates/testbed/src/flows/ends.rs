@@ -154,9 +154,12 @@ pub(super) enum End {
 }
 
 impl End {
-    /// Sends or receives until the end of the run.
-    pub fn run(self, over: &AtomicBool) -> Result<(), PaError> {
+    /// Sends or receives from `begin` until the end of the run.
+    pub fn run(self, begin: Instant, over: &AtomicBool) -> Result<(), PaError> {
         let is_over = || over.load(Ordering::Relaxed);
+        while !is_over() && Instant::now() < begin {
+            std::thread::sleep(PATIENCE.min(begin.saturating_duration_since(Instant::now())));
+        }
         let failed = |e: std::io::Error| PaError::io("a flow's socket", &e);
         // These errors do not end the flow: a timeout, an interrupt, or an error message from the other end.
         let passes = |e: &std::io::Error| {

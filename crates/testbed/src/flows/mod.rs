@@ -3,7 +3,6 @@
 
 pub(crate) mod ends;
 
-use super::Plan;
 use super::light::Hosts;
 use super::pa::{Endpoints, Namespaces, PaError, Style, kernel_name};
 use super::plan::no_priority;
@@ -41,6 +40,8 @@ pub struct Flow {
     pub rate: Option<Rate>,
     /// The priority of the flow's frames.
     pub priority: u8,
+    /// Time from the start of the run to the flow's first bytes.
+    pub start: Duration,
 }
 
 /// The results of the flows.
@@ -70,6 +71,7 @@ pub fn flows(scenario: &Scenario) -> sluicenet_scenario::Result<Vec<Flow>> {
                     transport: w.transport,
                     rate: w.rate,
                     priority: w.priority_of(host),
+                    start: Duration::ZERO,
                 };
                 let pairs = permutation_pairs(scenario, number as u8, w);
                 let own: Vec<Flow> = pairs.into_iter().map(flow).collect();
@@ -77,14 +79,16 @@ pub fn flows(scenario: &Scenario) -> sluicenet_scenario::Result<Vec<Flow>> {
             }
             Workload::Flow(w) => {
                 let (from, to) = ((w.src, w.src_vm as u8), (w.dst, w.dst_vm as u8));
-                let own = Flow { from, to, transport: w.transport, rate: w.rate, priority: w.priority };
-                (vec![own], w.bytes.is_some(), w.start.as_ps() != 0)
+                let start = real(w.start);
+                let own = Flow { from, to, transport: w.transport, rate: w.rate, priority: w.priority, start };
+                (vec![own], w.bytes.is_some(), false)
             }
             other => return refuse(format!("workload `{}` is no set of flows without an end", other.kind())),
         };
         if finite || later {
             return refuse(
-                "the testbed's flows begin at once and have no end: no `bytes`, `start` or `stagger`".into(),
+                "the testbed's flows have no end, and those of a permutation begin at once: no `bytes`, `start` or `stagger`"
+                    .into(),
             );
         }
         let sum = all.len() + own.len();
@@ -98,6 +102,11 @@ pub fn flows(scenario: &Scenario) -> sluicenet_scenario::Result<Vec<Flow>> {
         }
     }
     Ok(all)
+}
+
+/// A time of the scenario on a real clock.
+pub(crate) fn real(time: sluicenet_proto::time::Duration) -> Duration {
+    Duration::from_nanos(time.as_ps() / 1000)
 }
 
 /// Refuses a connection that the policy forbids: it would never open, and the run would not begin.
@@ -130,19 +139,20 @@ fn by_vnics(scenario: &Scenario, flow: Flow) -> Flow {
     Flow { from: second(flow.from), to: second(flow.to), rate, ..flow }
 }
 
-/// Runs the flows of a plan for the duration of its scenario. Calls `warm` at the end of the warm-up.
+/// Runs the flows of a scenario, as written (see [`super::slowed`]), for its duration, with packets of at most `mtu` bytes.
+/// Calls `warm` at the end of the warm-up.
 ///
 /// # Errors
 /// A request that the system refused.
 pub fn run(
-    plan: &Plan,
+    scenario: &Scenario,
+    mtu: u32,
     endpoints: &Endpoints,
     stop: &AtomicBool,
     warm: &mut dyn FnMut() -> Result<(), PaError>,
 ) -> Result<Outcome, PaError> {
-    let flows = flows(&plan.scenario).map_err(|e| PaError::Workload(e.to_string()))?;
-    let mtu = plan.tenant_mtu;
-    drive(&Driven { scenario: &plan.scenario, flows: &flows, endpoints, mtu, stop }, Vec::new(), warm)
+    let flows = flows(scenario).map_err(|e| PaError::Workload(e.to_string()))?;
+    drive(&Driven { scenario, flows: &flows, endpoints, mtu, stop }, Vec::new(), warm)
 }
 
 /// Flows that are to be run.
@@ -178,7 +188,7 @@ pub(crate) fn drive(
     let Some(duration) = scenario.duration else {
         return Err(PaError::Workload("flows without an end need scenario.duration".into()));
     };
-    let [warmup, duration] = [scenario.warmup, duration].map(|d| Duration::from_nanos(d.as_ps() / 1000));
+    let [warmup, duration] = [scenario.warmup, duration].map(real);
     let (over, broken) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|threads| {
         // Another thread makes the sockets: it changes its namespace, and the caller's must stay.
@@ -202,12 +212,13 @@ pub(crate) fn drive(
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let counts: Vec<_> = opened.iter().map(|ends| ends.counts()).collect();
+        let start = Instant::now();
         let workers: Vec<_> = opened
             .into_iter()
             .zip(flows)
             .flat_map(|(ends, flow)| {
-                let [sender, receiver] = ends.split(flow, mtu);
-                [(sender, &over), (receiver, &over)].map(|(end, over)| threads.spawn(move || end.run(over)))
+                let (ends, begin) = (ends.split(flow, mtu), start + flow.start);
+                ends.map(|end| (end, &over)).map(|(end, over)| threads.spawn(move || end.run(begin, over)))
             })
             .collect();
         let (over, broken) = (&over, &broken);
@@ -222,7 +233,6 @@ pub(crate) fn drive(
                 std::thread::sleep(NAP.min(until.saturating_duration_since(Instant::now())));
             }
         };
-        let start = Instant::now();
         let interval = duration / INTERVALS;
         let (mut courses, mut mark) = (vec![Vec::new(); flows.len()], None);
         let (mut last, mut seen) = (start, vec![0; flows.len()]);
@@ -278,6 +288,7 @@ pub(crate) fn drive(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Plan;
     use crate::pa::Endpoint;
     use std::net::Ipv4Addr;
 
@@ -301,7 +312,10 @@ mod tests {
             let endpoints: Endpoints = (0..4).map(|host| ((host, 0), endpoint(host))).collect();
             // On a machine that does something else meanwhile, a flow may stand still for all of one run.
             let outcome = (0..20)
-                .map(|_| run(&plan, &endpoints, &AtomicBool::new(false), &mut || Ok(())).unwrap())
+                .map(|_| {
+                    let never = AtomicBool::new(false);
+                    run(&plan.scenario, plan.tenant_mtu, &endpoints, &never, &mut || Ok(())).unwrap()
+                })
                 .find(|outcome| outcome.streams.each.iter().all(|f| f.mbps > 0.0))
                 .expect("each flow gets through");
             let s = &outcome.streams;
@@ -317,10 +331,17 @@ mod tests {
     fn a_flow_by_itself_is_one_beside_those_of_a_permutation() {
         let all = plan(
             "[[workload]]\nkind = \"flow\"\nsrc = 3\ndst = 1\ntransport = \"udp\"\nrate = \"1 Mb/s\"\n\
-             [[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nstride = 1\n",
+             start = \"20 ms\"\n[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nstride = 1\n",
         );
         let all = flows(&all.unwrap().scenario).unwrap();
-        let one = Flow { from: (3, 0), to: (1, 0), transport: Transport::Udp, rate: Some(Rate::mbps(1)), priority: 0 };
+        let one = Flow {
+            from: (3, 0),
+            to: (1, 0),
+            transport: Transport::Udp,
+            rate: Some(Rate::mbps(1)),
+            priority: 0,
+            start: Duration::from_millis(20),
+        };
         assert_eq!((all.len(), &all[0]), (5, &one));
     }
 

@@ -8,6 +8,7 @@ mod tests;
 pub(super) use machines::no_priority;
 pub use machines::{LightPort, Server, Sockets, Tenant};
 use machines::{rates, server, sockets};
+pub(crate) use refused::links as links_are_possible;
 
 use super::fabric::cn_tag;
 use super::{slowed, stack};

@@ -115,7 +115,7 @@ pub(super) fn application(scenario: &Scenario, application: Application) -> Resu
 }
 
 /// Refuses links that slow motion makes too slow.
-pub(super) fn links(scenario: &Scenario, slow: &Scenario) -> Result<()> {
+pub(crate) fn links(scenario: &Scenario, slow: &Scenario) -> Result<()> {
     let of_file: &[HpccLink] = match &slow.topology.shape {
         Shape::Hpcc { file } => &file.content.links,
         _ => &[],

@@ -1,7 +1,7 @@
 //! The plan of a testbed for XCo, computed only from the scenario: hosts, their addresses, and their traffic.
 
 use super::PREFIX;
-use crate::flows::{FLOWS_MAX, Flow};
+use crate::flows::{FLOWS_MAX, Flow, real};
 use sluicenet_experiment::build;
 use sluicenet_experiment::workload::incast_senders;
 use sluicenet_proto::frame::HostId;
@@ -233,13 +233,9 @@ fn traffic(scenario: &Scenario, inner: u32) -> Result<Traffic> {
                     return Err(error("a flow is between two hosts of the network, each without machines".into()));
                 }
                 let (from, to) = ((w.src, 0), (w.dst, 0));
-                let flow = Flow { from, to, transport, rate: w.rate, priority: w.priority };
+                let flow = Flow { from, to, transport, rate: w.rate, priority: w.priority, start: real(w.start) };
                 match w.bytes {
                     Some(bytes) => traffic.finite.push(Finite { flow, bytes: bytes.as_bytes(), start: w.start }),
-                    None if w.start != Duration::ZERO => {
-                        let e = error("a flow without an end begins at once".into());
-                        return Err(e.expected("no `start`, or `bytes`"));
-                    }
                     None => traffic.endless.push(flow),
                 }
             }
@@ -339,7 +335,6 @@ mod tests {
             ("virtual_network = false", "virtual_network = true", "virtual network"),
             ("enabled = true", "enabled = true\ncontroller = 0", "host 0 is the controller"),
             ("enabled = true", "enabled = true\nstandby = 3", "one controller"),
-            ("transport = \"udp\"", "start = \"1 ms\"", "begins at once"),
             ("transport = \"udp\"", "transport = \"tcplight\"", "no tcplight"),
             ("connections = \"new\"", "transport = \"udp\"", "would never end"),
             ("[server]", "[testbed]\nslowdown = 2\n[server]", "not slowed down"),

@@ -13,6 +13,7 @@ use crate::privileges::{self, Becomes, Rights};
 use crate::served::{Attached, Served};
 use crate::status::{Ledger, PortStatus, Status, by_name};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sluicenet_dataplane::bump::program::{Mode, Safe};
@@ -141,6 +142,12 @@ fn open(config: &Config) -> io::Result<(Vec<Ready>, rustix::thread::CapabilitySe
 
 fn is_device(port: &PortConfig) -> bool {
     matches!(port.kind, PortKind::Packet { .. })
+}
+
+/// The kernel's monotonic clock.
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Discards the frames that a port has received so far.
@@ -324,7 +331,7 @@ impl Daemon {
         watchers.into_iter().for_each(|watcher| _ = watcher.join());
         outcome?;
         ran?;
-        let status = daemon.status_of(&reports, &queues);
+        let status = daemon.status_of(&reports, &queues, monotonic_ns());
         let l = status.ledger;
         info!(accepted = l.accepted, delivered = l.delivered, dropped = l.dropped, "bump stopped");
         Ok(status)
@@ -342,7 +349,7 @@ impl Daemon {
         self.remotes.iter().enumerate().map(one).collect()
     }
 
-    fn status_of(&self, reports: &[Report], queues: &[QueueReport]) -> Status {
+    fn status_of(&self, reports: &[Report], queues: &[QueueReport], read_at_ns: u64) -> Status {
         let state = self.state();
         let config = &state.config;
         let mut status = Status {
@@ -436,6 +443,7 @@ impl Daemon {
             own,
             own_lost,
             unmapped,
+            read_at_ns,
             queues: state.queues.iter().filter_map(shown).collect(),
             program: config.program.as_ref().map(|program| program.file.clone()),
             lanes: lanes_status(&state, reports),
@@ -672,8 +680,8 @@ impl Served for Daemon {
     fn status(&self) -> io::Result<Status> {
         let reports = self.each(|_, one| one.report())?;
         // The table is one for all loops.
-        let queues = self.remotes[0].run(|one| one.report_queues())?;
-        Ok(self.status_of(&reports, &queues))
+        let (queues, read_at_ns) = self.remotes[0].run(|one| (one.report_queues(), monotonic_ns()))?;
+        Ok(self.status_of(&reports, &queues, read_at_ns))
     }
 
     fn answer(&self, request: Request) -> Answer {

@@ -27,6 +27,9 @@ pub struct BumpStatus {
     pub own_lost: u64,
     /// Frames to destinations without a virtual queue.
     pub unmapped: u64,
+    /// When the virtual queues were read, in nanoseconds of the kernel's monotonic clock.
+    #[serde(default)]
+    pub read_at_ns: u64,
     /// The virtual queues.
     pub queues: Vec<QueueStatus>,
     /// The file of its program from outside.

@@ -1,0 +1,266 @@
+//! Runs the flows and queries of a plan, reads the bumps' estimates meanwhile, and compares them with the queues.
+
+use super::fabric::{Running, now_ns};
+use super::network::Network;
+use super::plan::Plan;
+use super::trace::{Estimate, Queue, Sample, Trace};
+use crate::live::Progress;
+use crate::measure::{FabricFigures, simulated};
+use crate::pa::{self, Endpoints, PaError, kernel_name};
+use crate::flows;
+use serde::Serialize;
+use sluicenet_experiment::run::{Completion, Streams};
+use sluicenet_scenario::{Scenario, Transport, Workload};
+use sluicenet_vswitchd::bump::status::UpdateStatus;
+use sluicenet_vswitchd::status::Status;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Time between two readings of the estimates of a bump. A reading takes about a tenth of it from the bump's loop.
+const READ_EVERY: Duration = Duration::from_millis(5);
+/// The longest that flows beside queries run.
+const FLOWS_MAX: sluicenet_proto::time::Duration = sluicenet_proto::time::Duration::from_secs(3_600);
+/// Time for frames under way to arrive before the fabric is stopped.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// The counters of a bump.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct BumpFigures {
+    /// Packets that entered its virtual queues.
+    pub packets: u64,
+    /// Packets that it marked.
+    pub marked: u64,
+    /// Packets that its applications dropped.
+    pub dropped: u64,
+    /// Notifications that it sent.
+    pub notices: u64,
+    /// Notifications that it took.
+    pub notified: u64,
+    /// Packets that other bumps reported.
+    pub reported: u64,
+    /// Frames that the kernel dropped before the bump took them.
+    pub lost_at_devices: u64,
+    /// Updates that it sent, and those of others that were merged, lost and too old.
+    pub updates: [u64; 4],
+}
+
+impl BumpFigures {
+    fn of(status: &Status) -> BumpFigures {
+        let bump = status.bump.as_deref();
+        let queues = || bump.iter().flat_map(|bump| &bump.queues);
+        let updates = |u: &UpdateStatus| {
+            let of = |k: usize| u.neighbours.values().map(|counts| counts[k]).sum();
+            [u.sent, of(0), of(1), of(2)]
+        };
+        let counters = status.ports.iter().flat_map(|port| &port.counters);
+        BumpFigures {
+            packets: queues().map(|q| q.packets).sum(),
+            marked: queues().map(|q| q.marked).sum(),
+            dropped: queues().map(|q| q.dropped).sum(),
+            notices: queues().map(|q| q.notices).sum(),
+            notified: queues().map(|q| q.consumed).sum(),
+            reported: queues().map(|q| q.reported).sum(),
+            lost_at_devices: counters.filter(|(name, _)| name.ends_with("socket_drops")).map(|c| c.1).sum(),
+            updates: bump.and_then(|bump| bump.updates.as_ref()).map(updates).unwrap_or_default(),
+        }
+    }
+}
+
+/// The results of the simulation of the same scenario.
+#[derive(Clone, Debug, Serialize)]
+pub struct Simulated {
+    /// Flows without an end.
+    pub streams: Streams,
+    /// Completion times of queries.
+    pub queries: Option<Completion>,
+    /// Frames that were lost by congestion.
+    pub lost: u64,
+}
+
+/// The results of one variant.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cell {
+    /// The variant's name: the settings of the sweep.
+    pub variant: String,
+    /// The scale: rates are divided and times multiplied by it; buffers and thresholds stay.
+    pub slowdown: u64,
+    /// The hosts' congestion control, by the kernel's name, if they have connections; with ECN if it is switched on.
+    pub congestion: Option<String>,
+    /// Duration of the measurement in seconds.
+    pub seconds: f64,
+    /// Flows without an end, after the warm-up.
+    pub streams: Option<Streams>,
+    /// Queries.
+    pub queries: Option<pa::Figures>,
+    /// The completion time of each query after the warm-up, in milliseconds.
+    pub query_ms: Vec<f64>,
+    /// The compared queues, after the warm-up, with their estimates.
+    pub queues: Vec<Queue>,
+    /// The bumps.
+    pub bumps: Vec<BumpFigures>,
+    /// The fabric.
+    pub fabric: FabricFigures,
+    /// Whether so many of the fabric's events were late that the figures show the machine and not the network.
+    pub limited_by_machine: bool,
+    /// The simulation's results, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<Simulated>,
+}
+
+/// What the hosts' programs measured.
+#[derive(Debug, Default)]
+struct Outcome {
+    flows: Option<flows::Outcome>,
+    queries: Option<pa::Outcome>,
+}
+
+/// The estimates that were read, by bump and number of the downstream port.
+type Read = BTreeMap<(usize, u16), Vec<Sample>>;
+
+/// Builds the network of a plan, runs its applications, and removes the network.
+///
+/// # Errors
+/// A request that the system refused, or a bump that died; the network is removed.
+pub fn measure(plan: &Plan, label: &str, simulate: bool, progress: Progress<'_>) -> io::Result<Cell> {
+    let network = Network::build(plan, progress.stop)?;
+    let fabric = Running::start(plan, &network)?;
+    (progress.say)(&format!("{} hosts and {} bumps run", plan.hosts.len(), plan.bumps.len()));
+    let begun_ns = fabric.on_its_clock(now_ns());
+    let (outcome, read) = run(plan, &network, &fabric, progress.stop)?;
+    let ended_ns = fabric.on_its_clock(now_ns());
+    std::thread::sleep(SETTLE);
+    let statuses = (0..plan.bumps.len()).map(|i| network.status(i)).collect::<io::Result<Vec<_>>>()?;
+    let (report, traces) = fabric.end()?;
+    drop(network);
+    let figures = FabricFigures::of(&report);
+    let warm_ns = begun_ns + plan.scenario.warmup.as_ps() / 1_000;
+    let queues = compare(plan, &traces, &read, (warm_ns, ended_ns));
+    let simulated = if simulate { Some(Simulated::of(&plan.scenario, progress.stop)?) } else { None };
+    let query_ms = |q: &pa::Outcome| -> Vec<f64> {
+        q.queries.iter().filter(|q| !q.warmup).map(|q| q.took.as_secs_f64() * 1e3).collect()
+    };
+    Ok(Cell {
+        variant: label.to_owned(),
+        slowdown: plan.slowdown,
+        congestion: congestion(&plan.scenario),
+        seconds: (ended_ns - begun_ns) as f64 / 1e9,
+        streams: outcome.flows.map(|flows| flows.streams),
+        query_ms: outcome.queries.as_ref().map(query_ms).unwrap_or_default(),
+        queries: outcome.queries.map(|queries| queries.figures()),
+        queues,
+        bumps: statuses.iter().map(BumpFigures::of).collect(),
+        limited_by_machine: figures.is_late(),
+        fabric: figures,
+        simulated,
+    })
+}
+
+/// The congestion control of the hosts, if they have connections.
+fn congestion(scenario: &Scenario) -> Option<String> {
+    let connects = |w: &Workload| match w {
+        Workload::Flow(w) => w.transport != Transport::Udp,
+        Workload::Permutation(w) => w.transport != Transport::Udp,
+        _ => true,
+    };
+    let name = kernel_name(scenario.tcp.congestion);
+    let ecn = if scenario.tcp.ecn { " with ECN" } else { "" };
+    scenario.workloads.iter().any(connects).then(|| format!("{name}{ecn}"))
+}
+
+/// Runs the applications, and reads the estimates until they have ended.
+fn run(plan: &Plan, network: &Network, fabric: &Running, stop: &AtomicBool) -> io::Result<(Outcome, Read)> {
+    let endpoints = network.endpoints(plan);
+    let over = AtomicBool::new(false);
+    let is_stopped = || stop.load(Ordering::Relaxed);
+    std::thread::scope(|threads| {
+        let playing = threads.spawn(|| play(plan, &endpoints, &over));
+        let mut read = Read::new();
+        let mut outcome = Ok(());
+        while !playing.is_finished() {
+            outcome = read_estimates(plan, network, fabric, &mut read);
+            if !fabric.is_running() {
+                outcome = Err(io::Error::other("the fabric ended"));
+            }
+            if outcome.is_err() || is_stopped() {
+                over.store(true, Ordering::Relaxed);
+                break;
+            }
+            std::thread::sleep(READ_EVERY);
+        }
+        let played = playing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        outcome?;
+        if is_stopped() {
+            return Err(io::Error::new(ErrorKind::Interrupted, "stopped"));
+        }
+        Ok((played.map_err(io::Error::other)?, read))
+    })
+}
+
+/// Runs flows and queries beside each other: flows until their duration is over, or until the last query.
+fn play(plan: &Plan, endpoints: &Endpoints, over: &AtomicBool) -> Result<Outcome, PaError> {
+    let Some(queries) = &plan.queries else {
+        let flows = plan.flows.as_ref().map(|s| flows::run(s, plan.mtu(), endpoints, over, &mut || Ok(())));
+        return Ok(Outcome { flows: flows.transpose()?, queries: None });
+    };
+    let Some(endless) = &plan.flows else {
+        return Ok(Outcome { flows: None, queries: Some(pa::run(queries, endpoints, over)?) });
+    };
+    let mut endless = endless.clone();
+    endless.general.duration.get_or_insert(FLOWS_MAX);
+    std::thread::scope(|threads| {
+        let enough = AtomicBool::new(false);
+        let flows = threads.spawn(|| flows::run(&endless, plan.mtu(), endpoints, &enough, &mut || Ok(())));
+        let queries = pa::run(queries, endpoints, over);
+        enough.store(true, Ordering::Relaxed);
+        let flows = flows.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok(Outcome { flows: Some(flows?), queries: Some(queries?) })
+    })
+}
+
+/// Reads the estimates of all bumps for the compared ports.
+fn read_estimates(plan: &Plan, network: &Network, fabric: &Running, read: &mut Read) -> io::Result<()> {
+    for (i, bump) in plan.bumps.iter().enumerate() {
+        let status = network.status(i).map_err(|e| io::Error::new(e.kind(), format!("bump {i}: {e}")))?;
+        let Some(status) = status.bump else { continue };
+        let at_ns = fabric.on_its_clock(status.read_at_ns);
+        for port in bump.downstream.iter().filter(|port| plan.compared.iter().any(|(at, _)| *at == port.at)) {
+            let name = port.number.to_string();
+            if let Some(queue) = status.queues.iter().find(|queue| queue.port == name) {
+                read.entry((i, port.number)).or_default().push(Sample { at_ns, bytes: queue.bytes });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The compared queues with their estimates, between two instants.
+fn compare(plan: &Plan, traces: &[Trace], read: &Read, (from_ns, to_ns): (u64, u64)) -> Vec<Queue> {
+    let mut queues = Vec::new();
+    for ((at, name), trace) in plan.compared.iter().zip(traces) {
+        let seen = || {
+            let of = |(i, bump): (usize, &super::Bump)| {
+                bump.downstream.iter().find(|port| port.at == *at).map(|port| (i, port.clone()))
+            };
+            plan.bumps.iter().enumerate().filter_map(of).collect::<Vec<_>>()
+        };
+        let rate_bps = seen().first().map_or(0, |(_, port)| port.rate.as_bps());
+        let mut queue = Queue::of(name, rate_bps, trace, (from_ns, to_ns));
+        for (bump, port) in seen() {
+            let samples = read.get(&(bump, port.number)).map(Vec::as_slice).unwrap_or_default();
+            let warm: Vec<Sample> = samples.iter().filter(|s| (from_ns..=to_ns).contains(&s.at_ns)).copied().collect();
+            queue.estimates.push(Estimate::of(bump, &warm, trace, from_ns));
+        }
+        queues.push(queue);
+    }
+    queues
+}
+
+impl Simulated {
+    fn of(scenario: &Scenario, stop: &AtomicBool) -> io::Result<Simulated> {
+        let figures = simulated(scenario, stop)?;
+        let lost = figures.losses_physical;
+        Ok(Simulated { streams: figures.streams, queries: figures.queries, lost })
+    }
+}
