@@ -108,6 +108,9 @@ impl Running {
 
     /// All bytes of a sender have arrived; the last one begins the next round.
     fn arrived(&self, sent: Duration, over: &AtomicBool) -> Result<(), PaError> {
+        if over.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let mut state = self.lock();
         state.missing -= 1;
         state.first_sent = state.first_sent.min(sent);
@@ -302,7 +305,7 @@ fn waited(e: &std::io::Error) -> bool {
 /// Reads so many bytes; whether they came before the run was over.
 pub(super) fn read(stream: &mut TcpStream, into: &mut [u8], over: &AtomicBool) -> Result<bool, PaError> {
     let mut at = 0;
-    while at < into.len() {
+    while at < into.len() && !over.load(Ordering::Relaxed) {
         match stream.read(&mut into[at..]) {
             Ok(0) => return Ok(false),
             Ok(len) => at += len,
@@ -311,7 +314,7 @@ pub(super) fn read(stream: &mut TcpStream, into: &mut [u8], over: &AtomicBool) -
             Err(e) => return Err(PaError::io("receiving", &e)),
         }
     }
-    Ok(true)
+    Ok(at == into.len())
 }
 
 /// Sends so many bytes, and a time in front of them.
@@ -320,7 +323,7 @@ pub(super) fn write(stream: &mut TcpStream, bytes: u64, sent: Duration, over: &A
     chunk[..HEAD].copy_from_slice(&(sent.as_nanos() as u64).to_be_bytes());
     let mut left = bytes as usize;
     let mut at = 0;
-    while left > 0 {
+    while left > 0 && !over.load(Ordering::Relaxed) {
         match stream.write(&chunk[at..CHUNK.min(at + left)]) {
             Ok(len) => {
                 left -= len;
@@ -344,7 +347,7 @@ pub(super) fn take(stream: &mut TcpStream, bytes: u64, over: &AtomicBool) -> Res
     }
     let mut chunk = vec![0; CHUNK];
     let mut left = bytes as usize - first;
-    while left > 0 {
+    while left > 0 && !over.load(Ordering::Relaxed) {
         let len = left.min(CHUNK);
         match stream.read(&mut chunk[..len]) {
             Ok(0) => return Ok(None),
@@ -354,5 +357,5 @@ pub(super) fn take(stream: &mut TcpStream, bytes: u64, over: &AtomicBool) -> Res
             Err(e) => return Err(PaError::io("receiving", &e)),
         }
     }
-    Ok(Some(Duration::from_nanos(u64::from_be_bytes(head))))
+    Ok((left == 0).then(|| Duration::from_nanos(u64::from_be_bytes(head))))
 }
