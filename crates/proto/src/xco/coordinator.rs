@@ -92,7 +92,7 @@ pub enum Permit {
 /// What a queue may send that its driver opens and shuts, without seeing its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Valve {
-    /// At this rate in kb/s, until this time. With an end and no rate it is a timeslice, or a flow that was served too late.
+    /// At this rate in kb/s, until this time. With an end and no rate it is a timeslice.
     Open {
         /// The highest rate; none for that of the link.
         rate_kbps: Option<u32>,
@@ -408,6 +408,7 @@ impl Coordinator {
     /// What the queue to a node may send, where the driver sees no frames: `waiting` bytes wait in it, and `sent` bytes have left it
     /// since the last call. Call this regularly, and after each message.
     pub fn valve(&mut self, now: Instant, to: Node, waiting: u64, sent: u64) -> Valve {
+        let link = self.config.rate_kbps;
         let free = Valve::Open { rate_kbps: None, until: Instant::MAX };
         if self.is_uncontrolled(now) {
             self.counters.uncontrolled += u64::from(sent > 0);
@@ -419,7 +420,7 @@ impl Coordinator {
         let Some(flow) = self.flow(now, to) else { return Valve::Shut };
         if flow.free_until > now {
             (flow.is_backlogged, flow.waits_since) = (false, Instant::MAX);
-            return Valve::Open { rate_kbps: None, until: flow.free_until };
+            return Valve::Open { rate_kbps: Some(link), until: flow.free_until };
         }
         if on_demand && !flow.is_held {
             if flow.measure(now, sent, small) {
