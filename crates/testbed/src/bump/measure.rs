@@ -209,8 +209,8 @@ fn play(plan: &Plan, endpoints: &Endpoints, over: &AtomicBool) -> Result<Outcome
     };
     let mut endless = endless.clone();
     endless.general.duration.get_or_insert(FLOWS_MAX);
+    let enough = AtomicBool::new(false);
     std::thread::scope(|threads| {
-        let enough = AtomicBool::new(false);
         let flows = threads.spawn(|| flows::run(&endless, plan.mtu(), endpoints, &enough, &mut || Ok(())));
         let queries = pa::run(queries, endpoints, over);
         enough.store(true, Ordering::Relaxed);
