@@ -88,7 +88,11 @@ fn text(printed: &Printed) -> String {
         queues(printed),
         bumps(printed),
         queries(printed),
-        super::variants::lateness(printed.cells.iter().map(|c| (name_of(c), c.congestion.as_deref().unwrap_or("udp"), &c.fabric)))
+        super::variants::lateness(printed.cells.iter().map(|c| (
+            name_of(c),
+            c.congestion.as_deref().unwrap_or("udp"),
+            &c.fabric
+        )))
     )
 }
 
@@ -166,8 +170,17 @@ fn queues(printed: &Printed) -> String {
 }
 
 fn bumps(printed: &Printed) -> String {
-    let head =
-        ["variant", "bump", "packets", "marked", "dropped", "notices", "reported", "lost at devices", "lost in switches"];
+    let head = [
+        "variant",
+        "bump",
+        "packets",
+        "marked",
+        "dropped",
+        "notices",
+        "reported",
+        "lost at devices",
+        "lost in switches",
+    ];
     let mut t = Table::new(1, head);
     for cell in &printed.cells {
         for (i, bump) in cell.bumps.iter().enumerate() {
@@ -188,7 +201,8 @@ fn bumps(printed: &Printed) -> String {
 }
 
 fn queries(printed: &Printed) -> String {
-    let mut t = Table::new(1, ["variant", "queries", "median", "99 %", "longest", "timeouts", "simulated median", "99 %"]);
+    let mut t =
+        Table::new(1, ["variant", "queries", "median", "99 %", "longest", "timeouts", "simulated median", "99 %"]);
     let mut any = false;
     for cell in &printed.cells {
         let Some(q) = &cell.queries else { continue };

@@ -1,13 +1,14 @@
 //! Runs the flows and queries of a plan, reads the bumps' estimates meanwhile, and compares them with the queues.
 
 use super::fabric::{Running, now_ns};
-use super::network::Network;
+use super::network::{Network, PRIORITY};
 use super::plan::Plan;
 use super::trace::{Estimate, Queue, Sample, Trace};
+use crate::flows;
 use crate::live::Progress;
 use crate::measure::{FabricFigures, simulated};
 use crate::pa::{self, Endpoints, PaError, kernel_name};
-use crate::flows;
+use rustix::process::setpriority_process;
 use serde::Serialize;
 use sluicenet_experiment::run::{Completion, Streams};
 use sluicenet_scenario::{Scenario, Transport, Workload};
@@ -176,6 +177,8 @@ fn run(plan: &Plan, network: &Network, fabric: &Running, stop: &AtomicBool) -> i
     let is_stopped = || stop.load(Ordering::Relaxed);
     std::thread::scope(|threads| {
         let playing = threads.spawn(|| play(plan, &endpoints, &over));
+        // Samples are few where this thread waits for a processor.
+        let _ = setpriority_process(None, PRIORITY);
         let mut read = Read::new();
         let mut outcome = Ok(());
         while !playing.is_finished() {
@@ -189,6 +192,7 @@ fn run(plan: &Plan, network: &Network, fabric: &Running, stop: &AtomicBool) -> i
             }
             std::thread::sleep(READ_EVERY);
         }
+        let _ = setpriority_process(None, 0);
         let played = playing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         outcome?;
         if is_stopped() {

@@ -4,6 +4,7 @@ use super::config::{self, device};
 use super::plan::{Cable, Host, Plan};
 use crate::pa::{Endpoint, Endpoints, kernel_name};
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
+use rustix::process::Pid;
 use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::link::{Feature, Links, TokenBucket};
 use sluicenet_dataplane::kernel::netns::{self, Namespace, PREFIX};
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant};
 const HOST_DEVICE: &str = "eth0";
 /// How long a bump may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The highest of the system's ordinary priorities.
+pub(super) const PRIORITY: i32 = -20;
 /// Full frames that can wait at a host: the default length of a device's queue.
 const HOST_QUEUE: u32 = 1_000;
 /// Bytes of a frame besides its packet: for the kernel, and on the wire.
@@ -193,7 +196,11 @@ impl Network {
         let log = File::create(self.log(i))?;
         command.args(["bump", "run", "--once"]).arg(file);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        self.bumps.push(Program::spawn(command, None)?);
+        let program = Program::spawn(command, None)?;
+        // It stands for a computer of its own, as the fabric's thread stands for switches. The threads that it starts inherit the
+        // priority; without the privilege it is only later.
+        let _ = rustix::process::setpriority_process(Pid::from_raw(program.id() as i32), PRIORITY);
+        self.bumps.push(program);
         Ok(())
     }
 

@@ -120,11 +120,10 @@ fn bumps_that_share_a_switch_tell_each_other() {
     let text = std::fs::read_to_string(format!("{SCENARIOS}/fig-5-11.toml")).unwrap();
     let plan = plan(&text).unwrap();
     assert_eq!((plan.cables.len(), plan.bumps[0].links), (2, 2));
-    assert_eq!(plan.bumps.iter().map(|bump| bump.neighbours.clone()).collect::<Vec<_>>(), [
-        vec![],
-        vec![(2, true)],
-        vec![(1, true)]
-    ]);
+    assert_eq!(
+        plan.bumps.iter().map(|bump| bump.neighbours.clone()).collect::<Vec<_>>(),
+        [vec![], vec![(2, true)], vec![(1, true)]]
+    );
     let of = |bump: usize| plan.fabric.stations.host_of(plan.bumps[bump].mac);
     assert_eq!((of(1), of(2)), (Some(0), Some(1)), "updates for a bump go where it is");
 }
@@ -133,18 +132,28 @@ fn bumps_that_share_a_switch_tell_each_other() {
 fn what_cannot_be_run_is_refused_with_its_place() {
     for (from, to, why) in [
         ("[[bump]]", "[[bumps]]", "bumps"),
-        ("kind = \"flow\"\nsrc = 0\ndst = 12\nstart = \"10 ms\"", "kind = \"incast\"\nsenders = 3\nreceiver = 3\nbytes = \"1 KB\"\nrounds = 1", "no real application"),
+        (
+            "kind = \"flow\"\nsrc = 0\ndst = 12\nstart = \"10 ms\"",
+            "kind = \"incast\"\nsenders = 3\nreceiver = 3\nbytes = \"1 KB\"\nrounds = 1",
+            "no real application",
+        ),
         ("dst = 12", "dst = 1\n[record]\nqueue_ports = [\"switch 0 port 12\"]", "record.queue_ports"),
         ("dst = 12", "dst = 12\ntransport = \"tcplight\"", "no light sockets"),
         ("duration = \"1 s\"", "", "duration"),
         ("slowdown = 20", "slowdown = 1000000", "slowdown"),
-        ("buffer = \"100 KB\"\n[[bump]]", "buffer = \"100 KB\"\n[server]\nvirtual_network = true\n[[bump]]", "no virtual switch"),
+        (
+            "buffer = \"100 KB\"\n[[bump]]",
+            "buffer = \"100 KB\"\n[server]\nvirtual_network = true\n[[bump]]",
+            "no virtual switch",
+        ),
     ] {
         assert!(TWO_RACKS.contains(from), "{from}");
         let error = plan(&TWO_RACKS.replacen(from, to, 1)).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(why), "{why}: {error}");
     }
-    let nothing = TWO_RACKS.split("[[bump]]").next().unwrap().to_owned() + "[[workload]]" + TWO_RACKS.split("[[workload]]").nth(1).unwrap();
+    let nothing = TWO_RACKS.split("[[bump]]").next().unwrap().to_owned()
+        + "[[workload]]"
+        + TWO_RACKS.split("[[workload]]").nth(1).unwrap();
     let error = plan(&nothing).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("there is no bump"), "{error}");
 }
