@@ -8,7 +8,7 @@ use crate::{Global, Overrides, interrupt, output};
 use serde::Serialize;
 use sluicenet_scenario::Scenario;
 use sluicenet_testbed::live::Progress;
-use sluicenet_testbed::xco::{Cell, Plan, Settings, Times, measure, missing};
+use sluicenet_testbed::xco::{Cell, Plan, Settings, Times, measure, missing, missing_for_blocks};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -24,6 +24,9 @@ pub(super) struct Xco {
     /// UDP flows without an end send messages of so many bytes, which IP cuts; default full frames
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1..=65_507))]
     message: Option<u16>,
+    /// Rounds are reads of blocks striped over the senders, by fio and nbdkit; at most one `incast` for each receiver
+    #[arg(long)]
+    blocks: bool,
 }
 
 /// Output of the command.
@@ -43,11 +46,14 @@ impl Xco {
         let variants = loaded.expand_sweep()?;
         let plans = variants.iter().map(|v| Ok((v.label.as_str(), Plan::new(&v.scenario, run)?)));
         let plans = plans.collect::<Result<Vec<_>, Failure>>()?;
-        let lacks = missing();
+        let mut lacks = missing();
+        if self.blocks {
+            lacks.extend(missing_for_blocks());
+        }
         if !lacks.is_empty() {
             return Err(Failure::Failed(format!("this machine lacks\n  {}", lacks.join("\n  "))));
         }
-        let settings = Settings { message: self.message, simulate: self.simulate };
+        let settings = Settings { message: self.message, simulate: self.simulate, blocks: self.blocks };
         let say = |what: &str| if_loud(global, what);
         let mut cells = Vec::new();
         for (i, (label, plan)) in plans.iter().enumerate() {

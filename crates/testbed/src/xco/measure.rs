@@ -1,5 +1,6 @@
 //! A run of a scenario on a testbed, and its simulation.
 
+use super::blocks::Blocks;
 use super::finite;
 use super::network::{Network, endpoints};
 use super::plan::{Plan, Rounds};
@@ -26,6 +27,8 @@ pub struct Settings {
     pub message: Option<u16>,
     /// Whether the scenario is also simulated.
     pub simulate: bool,
+    /// Whether rounds are reads of striped blocks, by fio and nbdkit.
+    pub blocks: bool,
 }
 
 /// Completion times, in milliseconds.
@@ -178,12 +181,12 @@ impl Cell {
 /// A request that the system refused; [`ErrorKind::Interrupted`] if it was stopped before anything was measured.
 pub fn measure(plan: &Plan, run: u32, label: &str, settings: Settings, progress: Progress<'_>) -> io::Result<Cell> {
     let mut network = Network::up(plan, run, progress)?;
-    let ran = traffic(plan, settings, progress);
+    let ran = traffic(plan, &network, settings, progress);
     let programs = network.statuses();
     let at_hosts = network.lost_at_hosts();
     let report = network.end_fabric();
     drop(network);
-    let (outcome, rounds, finite) = ran.map_err(|e| io::Error::other(e.to_string()))?;
+    let Ran { outcome, times, rounds, finite } = ran.map_err(|e| io::Error::other(e.to_string()))?;
     let (programs, report, mut at_hosts) = (programs?.map(Programs::of), report?, at_hosts?);
     if let Some(programs) = &programs {
         at_hosts.push(("agents' queues", programs.coordinators("dropped_frames")));
@@ -200,7 +203,7 @@ pub fn measure(plan: &Plan, run: u32, label: &str, settings: Settings, progress:
         streams: outcome.streams,
         datagrams: outcome.datagrams,
         measured_s: seconds,
-        rounds: RoundFigures::of(&plan.traffic.rounds, &rounds, seconds),
+        rounds: rounds.or_else(|| RoundFigures::of(&plan.traffic.rounds, &times, seconds)),
         finite: (!finite.is_empty()).then(|| {
             let unfinished = finite.iter().filter(|took| took.is_none()).count();
             Times::of(finite.into_iter().flatten(), unfinished)
@@ -222,16 +225,28 @@ fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }
 
-type Ran = (flows::Outcome, Vec<(Vec<Time>, bool)>, Vec<Option<Duration>>);
+/// What the traffic measured.
+struct Ran {
+    outcome: flows::Outcome,
+    /// The rounds of each workload, and whether one has not ended.
+    times: Vec<(Vec<Time>, bool)>,
+    /// Rounds that other programs have measured.
+    rounds: Option<RoundFigures>,
+    /// The time of each flow with an end that has ended.
+    finite: Vec<Option<Duration>>,
+}
 
 /// Has the hosts send for the duration of the scenario.
-fn traffic(plan: &Plan, settings: Settings, progress: Progress<'_>) -> Result<Ran, PaError> {
+fn traffic(plan: &Plan, network: &Network, settings: Settings, progress: Progress<'_>) -> Result<Ran, PaError> {
     let (scenario, endpoints) = (&plan.scenario, endpoints(plan));
     let warmup = rounds::std(scenario.warmup);
-    let running: Vec<_> = plan.traffic.rounds.iter().map(|of| rounds::Running::new(of, warmup)).collect();
+    let (by_blocks, by_us): (Vec<_>, Vec<_>) = plan.traffic.rounds.iter().partition(|_| settings.blocks);
+    let running: Vec<_> = by_us.into_iter().map(|of| rounds::Running::new(of, warmup)).collect();
+    let blocks = by_blocks.into_iter().map(|of| Blocks::start(plan, network, of)).collect::<io::Result<Vec<_>>>();
+    let blocks = blocks.map_err(|e| PaError::io("the servers of blocks", &e))?;
     let finite: Vec<_> = plan.traffic.finite.iter().map(|f| (f.clone(), finite::Running::default())).collect();
     // Another thread makes the sockets: it changes its namespace, and the caller's must stay.
-    let beside = std::thread::scope(|threads| {
+    let mut beside = std::thread::scope(|threads| {
         let opened = threads.spawn(|| {
             let mut work = rounds::open(scenario, &running, &endpoints)?;
             work.extend(finite::open(scenario, &finite, &endpoints, plan.mtu)?);
@@ -239,6 +254,7 @@ fn traffic(plan: &Plan, settings: Settings, progress: Progress<'_>) -> Result<Ra
         });
         opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
+    beside.extend(blocks.iter().map(|blocks| blocks.work(plan)));
     let driven = Driven {
         scenario,
         flows: &plan.traffic.endless,
@@ -247,8 +263,12 @@ fn traffic(plan: &Plan, settings: Settings, progress: Progress<'_>) -> Result<Ra
         stop: progress.stop,
     };
     let outcome = flows::drive(&driven, beside, &mut || Ok(()))?;
-    let rounds = running.iter().map(rounds::Running::times).collect();
-    Ok((outcome, rounds, finite.iter().map(|(_, running)| running.took()).collect()))
+    Ok(Ran {
+        outcome,
+        times: running.iter().map(rounds::Running::times).collect(),
+        rounds: blocks.first().and_then(Blocks::figures),
+        finite: finite.iter().map(|(_, running)| running.took()).collect(),
+    })
 }
 
 impl RoundFigures {

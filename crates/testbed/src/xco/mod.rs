@@ -8,8 +8,10 @@
 //! | `network` | namespaces, the fabric and the programs, and their removal |
 //! | `rounds` | rounds in which several hosts send to one |
 //! | `finite` | flows with an end |
+//! | `blocks` | rounds as reads of striped blocks, by `fio` and `nbdkit` |
 //! | `measure` | a run, and the simulation of the same scenario |
 
+mod blocks;
 mod files;
 mod finite;
 mod measure;
@@ -18,6 +20,7 @@ mod plan;
 mod rounds;
 
 pub use measure::{Cell, Lost, Programs, RoundFigures, Settings, Simulated, Times, measure};
+pub use blocks::missing as missing_for_blocks;
 pub use network::missing;
 pub use plan::{Finite, Host, Plan, Rounds, Traffic};
 

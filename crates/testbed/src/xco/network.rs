@@ -162,6 +162,20 @@ impl Network {
         Ok(Running { name: name.into(), control, log, program: Program::spawn(command, None)? })
     }
 
+    /// The folder of the network's files.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The namespace of a host.
+    ///
+    /// # Errors
+    /// The kernel does not open it.
+    pub fn namespace(&self, host: HostId) -> io::Result<Namespace> {
+        // That of the fabric is the first.
+        Ok(Namespace::open(self.spaces[1 + host as usize].name())?)
+    }
+
     /// The states of the controller and of the agents, if there are any.
     ///
     /// # Errors
