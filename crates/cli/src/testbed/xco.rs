@@ -8,7 +8,7 @@ use crate::{Global, Overrides, interrupt, output};
 use serde::Serialize;
 use sluicenet_scenario::Scenario;
 use sluicenet_testbed::live::Progress;
-use sluicenet_testbed::xco::{Cell, Plan, Settings, Times, measure, missing, missing_for_blocks};
+use sluicenet_testbed::xco::{Cell, Plan, Settings, Times, Traffic, measure, missing, missing_for_blocks};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -44,7 +44,10 @@ impl Xco {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
         let run = std::process::id();
         let variants = loaded.expand_sweep()?;
-        let plans = variants.iter().map(|v| Ok((v.label.as_str(), Plan::new(&v.scenario, run)?)));
+        let plans = variants.iter().map(|v| {
+            let plan = Plan::new(&v.scenario, run)?;
+            Ok((short(&v.label, &plan.traffic), plan))
+        });
         let plans = plans.collect::<Result<Vec<_>, Failure>>()?;
         let mut lacks = missing();
         if self.blocks {
@@ -57,7 +60,7 @@ impl Xco {
         let say = |what: &str| if_loud(global, what);
         let mut cells = Vec::new();
         for (i, (label, plan)) in plans.iter().enumerate() {
-            let name = if label.is_empty() { &plan.scenario.name } else { *label };
+            let name = if label.is_empty() { &plan.scenario.name } else { label };
             say(&format!("{} of {}: {name}", i + 1, plans.len()));
             let progress = Progress { say: &say, stop: interrupt::flag() };
             match measure(plan, run, label, settings, progress) {
@@ -87,6 +90,22 @@ impl Xco {
             false => Ok(()),
         }
     }
+}
+
+/// A label in which the traffic stands for the whole list of its workloads.
+fn short(label: &str, traffic: &Traffic) -> String {
+    let Some((before, list)) = label.split_once("workload=[") else { return label.to_owned() };
+    let mut depth = 1;
+    let end = list.find(|c| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        depth == 0
+    });
+    let after = end.map_or("", |end| &list[end + 1..]);
+    let flows = |transport: &str| traffic.endless.iter().filter(|flow| flow.transport.name() == transport).count();
+    let senders = traffic.rounds.iter().map(|rounds| rounds.senders.len()).sum();
+    let parts = [(flows("udp"), "UDP"), (flows("tcp"), "TCP"), (traffic.finite.len(), "finite"), (senders, "senders")];
+    let parts: Vec<String> = parts.iter().filter(|p| p.0 > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    format!("{before}{}{after}", parts.join(" + "))
 }
 
 /// A measured figure, the simulated one, and the difference in percent.
@@ -204,4 +223,16 @@ fn programs(cells: &[Cell]) -> String {
         t.row(head.into_iter().chain(of_controller).chain(reports).chain(of_agents));
     }
     t.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_workloads_is_short_in_a_label() {
+        let traffic = Traffic::default();
+        assert_eq!(short("a=1 workload=[{senders=[1]},{b=2}] c=3", &traffic), "a=1  c=3");
+        assert_eq!(short("xco.enabled=true", &traffic), "xco.enabled=true");
+    }
 }
