@@ -8,7 +8,7 @@ use crate::{Global, Overrides, interrupt, output};
 use serde::Serialize;
 use sluicenet_scenario::Scenario;
 use sluicenet_testbed::live::Progress;
-use sluicenet_testbed::xco::{Cell, Plan, Settings, Times, Traffic, measure, missing, missing_for_blocks};
+use sluicenet_testbed::xco::{Cell, Plan, Settings, Times, Traffic, measure, missing, missing_for_blocks, missing_for_guests};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -27,6 +27,9 @@ pub(super) struct Xco {
     /// Rounds are reads of blocks striped over the senders, by fio and nbdkit; at most one `incast` for each receiver
     #[arg(long)]
     blocks: bool,
+    /// TCP flows with an end are live migrations of an idle QEMU guest; the run ends with the last one
+    #[arg(long)]
+    migrate: bool,
 }
 
 /// Output of the command.
@@ -53,10 +56,14 @@ impl Xco {
         if self.blocks {
             lacks.extend(missing_for_blocks());
         }
+        if self.migrate {
+            lacks.extend(missing_for_guests());
+        }
         if !lacks.is_empty() {
             return Err(Failure::Failed(format!("this machine lacks\n  {}", lacks.join("\n  "))));
         }
-        let settings = Settings { message: self.message, simulate: self.simulate, blocks: self.blocks };
+        let Xco { message, simulate, blocks, migrate, .. } = self;
+        let settings = Settings { message, simulate, blocks, migrate };
         let say = |what: &str| if_loud(global, what);
         let mut cells = Vec::new();
         for (i, (label, plan)) in plans.iter().enumerate() {
@@ -187,7 +194,10 @@ fn times(cells: &[Cell]) -> String {
             row("round", &rounds.transfer, other);
         }
         if let Some(finite) = &cell.finite {
-            row("flows with an end", finite, simulated.and_then(|s| s.finite.as_ref()));
+            let what = cell.migrated_bytes.map_or("flows with an end".into(), |bytes| {
+                format!("migration of {:.1} MB", bytes as f64 / 1e6)
+            });
+            row(&what, finite, simulated.and_then(|s| s.finite.as_ref()));
         }
     }
     t.without_empty().text()

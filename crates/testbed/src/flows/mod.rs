@@ -152,7 +152,8 @@ pub fn run(
     warm: &mut dyn FnMut() -> Result<(), PaError>,
 ) -> Result<Outcome, PaError> {
     let flows = flows(scenario).map_err(|e| PaError::Workload(e.to_string()))?;
-    drive(&Driven { scenario, flows: &flows, endpoints, mtu, stop }, Vec::new(), warm)
+    let enough = AtomicBool::new(false);
+    drive(&Driven { scenario, flows: &flows, endpoints, mtu, stop, enough: &enough }, Vec::new(), warm)
 }
 
 /// Flows that are to be run.
@@ -164,6 +165,8 @@ pub(crate) struct Driven<'a> {
     /// Bytes of the IP packet of a datagram.
     pub mtu: u32,
     pub stop: &'a AtomicBool,
+    /// Ends the run before its time, when all that was to be measured has been.
+    pub enough: &'a AtomicBool,
 }
 
 /// Work beside flows without an end: it ends by itself, or when its flag is raised.
@@ -184,7 +187,7 @@ pub(crate) fn drive(
     beside: Vec<Beside<'_>>,
     warm: &mut dyn FnMut() -> Result<(), PaError>,
 ) -> Result<Outcome, PaError> {
-    let Driven { scenario, flows, endpoints, mtu, stop } = *run;
+    let Driven { scenario, flows, endpoints, mtu, stop, enough } = *run;
     let Some(duration) = scenario.duration else {
         return Err(PaError::Workload("flows without an end need scenario.duration".into()));
     };
@@ -228,7 +231,7 @@ pub(crate) fn drive(
             .collect();
         let received = || -> Vec<u64> { counts.iter().map(|c| c.received.load(Ordering::Relaxed)).collect() };
         let wait = |until: Instant| {
-            let goes_on = || !stop.load(Ordering::Relaxed) && !broken.load(Ordering::Relaxed);
+            let goes_on = || [stop, enough, broken].iter().all(|ends| !ends.load(Ordering::Relaxed));
             while Instant::now() < until && goes_on() && workers.iter().all(|w| !w.is_finished()) {
                 std::thread::sleep(NAP.min(until.saturating_duration_since(Instant::now())));
             }

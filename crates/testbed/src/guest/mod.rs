@@ -31,7 +31,7 @@ pub const GUEST_DEVICE: &str = "eth0";
 const COMMAND_BYTES_MAX: usize = 4_000;
 
 /// The beginning of the line that reports a command's exit code.
-const MARK: &str = "=== ";
+pub(crate) const MARK: &str = "=== ";
 /// The most bytes of output of one command.
 const SAID_BYTES_MAX: usize = 64 << 20;
 

@@ -52,9 +52,9 @@ impl Nic {
 /// The installed programs, kernel and modules of a guest.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    pub(super) qemu: PathBuf,
+    pub(crate) qemu: PathBuf,
     pub(super) busybox: PathBuf,
-    pub(super) kernel: PathBuf,
+    pub(crate) kernel: PathBuf,
     pub(super) modules: Vec<PathBuf>,
 }
 

@@ -2,8 +2,9 @@
 
 use super::blocks::Blocks;
 use super::finite;
+use super::migration::Migration;
 use super::network::{Network, endpoints};
-use super::plan::{Plan, Rounds};
+use super::plan::{Finite, Plan, Rounds};
 use super::rounds::{self, Time};
 use crate::flows::{self, Driven};
 use crate::live::Progress;
@@ -12,9 +13,11 @@ use crate::pa::PaError;
 use serde::Serialize;
 use sluicenet_experiment::run::{Figures, Streams, mbps};
 use sluicenet_records::stats::Summary;
+use sluicenet_scenario::Transport;
 use sluicenet_vswitchd::xco::status::XcoStatus;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Bytes of IP and UDP around the payload of a datagram.
@@ -29,6 +32,8 @@ pub struct Settings {
     pub simulate: bool,
     /// Whether rounds are reads of striped blocks, by fio and nbdkit.
     pub blocks: bool,
+    /// Whether TCP flows with an end are migrations of guests. The run ends with the last one.
+    pub migrate: bool,
 }
 
 /// Completion times, in milliseconds.
@@ -154,6 +159,9 @@ pub struct Cell {
     /// Flows with an end, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finite: Option<Times>,
+    /// Bytes of the memory of guests that moved, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migrated_bytes: Option<u64>,
     /// Lost frames.
     pub lost: Lost,
     /// The programs of XCo, if there are any.
@@ -186,7 +194,7 @@ pub fn measure(plan: &Plan, run: u32, label: &str, settings: Settings, progress:
     let at_hosts = network.lost_at_hosts();
     let report = network.end_fabric();
     drop(network);
-    let Ran { outcome, times, rounds, finite } = ran.map_err(|e| io::Error::other(e.to_string()))?;
+    let Ran { outcome, times, rounds, finite, migrated_bytes } = ran.map_err(|e| io::Error::other(e.to_string()))?;
     let (programs, report, mut at_hosts) = (programs?.map(Programs::of), report?, at_hosts?);
     if let Some(programs) = &programs {
         at_hosts.push(("agents' queues", programs.coordinators("dropped_frames")));
@@ -208,6 +216,7 @@ pub fn measure(plan: &Plan, run: u32, label: &str, settings: Settings, progress:
             let unfinished = finite.iter().filter(|took| took.is_none()).count();
             Times::of(finite.into_iter().flatten(), unfinished)
         }),
+        migrated_bytes,
         lost: Lost {
             sent: fabric.received,
             by_reason: fabric.dropped.clone(),
@@ -234,6 +243,7 @@ struct Ran {
     rounds: Option<RoundFigures>,
     /// The time of each flow with an end that has ended.
     finite: Vec<Option<Duration>>,
+    migrated_bytes: Option<u64>,
 }
 
 /// Has the hosts send for the duration of the scenario.
@@ -244,7 +254,11 @@ fn traffic(plan: &Plan, network: &Network, settings: Settings, progress: Progres
     let running: Vec<_> = by_us.into_iter().map(|of| rounds::Running::new(of, warmup)).collect();
     let blocks = by_blocks.into_iter().map(|of| Blocks::start(plan, network, of)).collect::<io::Result<Vec<_>>>();
     let blocks = blocks.map_err(|e| PaError::io("the servers of blocks", &e))?;
-    let finite: Vec<_> = plan.traffic.finite.iter().map(|f| (f.clone(), finite::Running::default())).collect();
+    let moves = |f: &&Finite| settings.migrate && f.flow.transport == Transport::Tcp;
+    let (by_qemu, by_us): (Vec<_>, Vec<_>) = plan.traffic.finite.iter().partition(moves);
+    let finite: Vec<_> = by_us.into_iter().map(|f| (f.clone(), finite::Running::default())).collect();
+    let guests = by_qemu.into_iter().zip(0..).map(|(of, n)| Migration::start(plan, network, of, n));
+    let guests = guests.collect::<io::Result<Vec<_>>>().map_err(|e| PaError::io("a guest", &e))?;
     // Another thread makes the sockets: it changes its namespace, and the caller's must stay.
     let mut beside = std::thread::scope(|threads| {
         let opened = threads.spawn(|| {
@@ -255,19 +269,32 @@ fn traffic(plan: &Plan, network: &Network, settings: Settings, progress: Progres
         opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
     beside.extend(blocks.iter().map(|blocks| blocks.work(plan)));
+    let (enough, moving) = (AtomicBool::new(false), AtomicUsize::new(guests.len()));
+    for guest in &guests {
+        let (work, enough, moving) = (guest.work(), &enough, &moving);
+        beside.push(Box::new(move |over| {
+            work(over)?;
+            if moving.fetch_sub(1, Ordering::Relaxed) == 1 {
+                enough.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        }));
+    }
     let driven = Driven {
         scenario,
         flows: &plan.traffic.endless,
         endpoints: &endpoints,
         mtu: settings.message.map_or(plan.mtu, |bytes| u32::from(bytes) + IP_UDP),
         stop: progress.stop,
+        enough: &enough,
     };
     let outcome = flows::drive(&driven, beside, &mut || Ok(()))?;
     Ok(Ran {
         outcome,
         times: running.iter().map(rounds::Running::times).collect(),
         rounds: blocks.first().and_then(Blocks::figures),
-        finite: finite.iter().map(|(_, running)| running.took()).collect(),
+        finite: finite.iter().map(|(_, running)| running.took()).chain(guests.iter().map(Migration::took)).collect(),
+        migrated_bytes: (!guests.is_empty()).then(|| guests.iter().map(Migration::bytes).sum()),
     })
 }
 

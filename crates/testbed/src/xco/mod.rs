@@ -9,18 +9,21 @@
 //! | `rounds` | rounds in which several hosts send to one |
 //! | `finite` | flows with an end |
 //! | `blocks` | rounds as reads of striped blocks, by `fio` and `nbdkit` |
+//! | `migration` | flows with an end as migrations of QEMU guests |
 //! | `measure` | a run, and the simulation of the same scenario |
 
 mod blocks;
 mod files;
 mod finite;
 mod measure;
+mod migration;
 mod network;
 mod plan;
 mod rounds;
 
 pub use measure::{Cell, Lost, Programs, RoundFigures, Settings, Simulated, Times, measure};
 pub use blocks::missing as missing_for_blocks;
+pub use migration::missing as missing_for_guests;
 pub use network::missing;
 pub use plan::{Finite, Host, Plan, Rounds, Traffic};
 
