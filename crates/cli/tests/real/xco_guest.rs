@@ -23,7 +23,7 @@ const TAP: &str = "tap0";
 /// The rate of the guest's link, and 4 % of it: that of flows without a permission.
 const LINK_MBPS: u32 = 1_000;
 const SMALL_MBPS: f64 = 40.0;
-/// The agent's file. It looks often: a guest that is emulated may not run for milliseconds.
+/// The agent's file. It looks seldom, for an emulated processor.
 const AGENT: &str = r#"
 [xco]
 control = "/agent.sock"
@@ -33,6 +33,7 @@ host = 0
 controller = "02:00:00:00:ff:00"
 lease = "5 s"
 queues = "edt"
+poll = "2 ms"
 [[host]]
 host = 1
 addresses = ["10.9.9.1"]
@@ -92,7 +93,7 @@ impl Rig {
         let control = self.folder.join("c.sock");
         let text = format!(
             "[xco]\ncontrol = \"{}\"\ndevice = \"{TAP}\"\nnetns = \"{}\"\nmac = \"02:00:00:00:ff:00\"\nlease = \"5 s\"\n\
-             kind = \"{kind}\"\n[topology]\nkind = \"links\"\nhosts = 2\nswitches = 1\n\
+             kind = \"{kind}\"\nslice = \"10 ms\"\n[topology]\nkind = \"links\"\nhosts = 2\nswitches = 1\n\
              [[topology.link]]\na = 0\nb = 2\nrate = \"{LINK_MBPS} Mb/s\"\n\
              [[topology.link]]\na = 1\nb = 2\nrate = \"{mbps} Mb/s\"\n",
             control.display(),
@@ -176,8 +177,9 @@ fn measured(times: &[Instant]) -> (f64, Vec<f64>) {
 
 #[test]
 fn an_agent_in_a_guest_sets_departure_times() {
-    let Some(mut rig) = Rig::new("xcoedt") else { return };
     let started = Instant::now();
+    let Some(mut rig) = Rig::new("xcoedt") else { return };
+    println!("up after {:.0} s", started.elapsed().as_secs_f64());
     let before = rig.said("ip link show eth0");
     rig.said("sluicenet xco agent /agent.toml >/agent.log 2>&1 &");
     let controller = rig.controller("rate", 20);
@@ -204,7 +206,7 @@ fn an_agent_in_a_guest_sets_departure_times() {
     drop(controller);
 
     // Timeslices are refused, by name: the flow keeps the rate of small flows.
-    let _controller = rig.controller("timeslice", 100);
+    let _controller = rig.controller("timeslice", LINK_MBPS);
     let (mbps, _) = measured(&rig.datagrams(2));
     rig.said("until grep -q 'departure times need kind' /agent.log; do sleep 0.1; done");
     let events = rig.events();
