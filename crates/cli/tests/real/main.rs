@@ -16,6 +16,7 @@ mod switch_uplink;
 mod switch_watched;
 mod switching;
 mod testbed;
+mod testbed_bump;
 mod testbed_fattree;
 mod testbed_flows;
 mod testbed_guests;
