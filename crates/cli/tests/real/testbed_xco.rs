@@ -89,8 +89,8 @@ fn clean_removes_what_a_killed_run_left() {
     let _lock = crate::testbed_lock();
     let args = ["testbed", "xco", file.to_str().unwrap(), "--quiet"];
     let mut run = command(&args).stdout(Stdio::null()).spawn().unwrap();
-    let of_the_run = |name: &String| name.starts_with(&format!("sluice-xco{}-", run.id()));
-    let there = || named().unwrap().into_iter().filter(of_the_run).count();
+    let prefix = format!("sluice-xco{}-", run.id());
+    let there = || named().unwrap().into_iter().filter(|name| name.starts_with(&prefix)).count();
     let until = Instant::now() + PATIENCE;
     while there() < 6 {
         assert!(Instant::now() < until, "no testbed is up");
