@@ -8,7 +8,9 @@ use crate::{Global, Overrides, interrupt, output};
 use serde::Serialize;
 use sluicenet_scenario::Scenario;
 use sluicenet_testbed::live::Progress;
-use sluicenet_testbed::xco::{Cell, Plan, Settings, Times, Traffic, measure, missing, missing_for_blocks, missing_for_guests};
+use sluicenet_testbed::xco::{
+    Cell, Plan, Settings, Times, Traffic, measure, missing, missing_for_blocks, missing_for_guests,
+};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -176,7 +178,18 @@ fn rates(cells: &[Cell]) -> String {
 
 /// The times of rounds and of flows with an end.
 fn times(cells: &[Cell]) -> String {
-    let head = ["variant", "milliseconds", "count", "mean", "simulated", "difference", "median", "99 %", "longest", "simulated"];
+    let head = [
+        "variant",
+        "milliseconds",
+        "count",
+        "mean",
+        "simulated",
+        "difference",
+        "median",
+        "99 %",
+        "longest",
+        "simulated",
+    ];
     let mut t = Table::new(2, head);
     for cell in cells {
         let simulated = cell.simulated.as_ref();
@@ -194,9 +207,9 @@ fn times(cells: &[Cell]) -> String {
             row("round", &rounds.transfer, other);
         }
         if let Some(finite) = &cell.finite {
-            let what = cell.migrated_bytes.map_or("flows with an end".into(), |bytes| {
-                format!("migration of {:.1} MB", bytes as f64 / 1e6)
-            });
+            let what = cell
+                .migrated_bytes
+                .map_or("flows with an end".into(), |bytes| format!("migration of {:.1} MB", bytes as f64 / 1e6));
             row(&what, finite, simulated.and_then(|s| s.finite.as_ref()));
         }
     }
@@ -221,7 +234,8 @@ fn losses(cells: &[Cell]) -> String {
 
 /// What the controller and the agents did.
 fn programs(cells: &[Cell]) -> String {
-    let head = ["variant", "agents", "slices", "directives", "returned", "reports", "messages", "uncontrolled", "starved"];
+    let head =
+        ["variant", "agents", "slices", "directives", "returned", "reports", "messages", "uncontrolled", "starved"];
     let mut t = Table::new(1, head);
     for cell in cells {
         let Some(xco) = &cell.xco else { continue };

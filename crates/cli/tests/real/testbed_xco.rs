@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Three hosts send to one: two of them without end, and one by rounds.
+/// Four hosts send to one: three of them without end, and one by rounds.
 const FILE: &str = r#"
 [scenario]
 name = "slow"
@@ -16,7 +16,7 @@ duration = "2 s"
 warmup = "500 ms"
 [topology]
 kind = "single-switch"
-hosts = 5
+hosts = 6
 link_rate = "20 Mb/s"
 [switch]
 policy = "output"
@@ -25,7 +25,7 @@ buffer = "100 KB"
 virtual_network = false
 [xco]
 enabled = true
-controller = 4
+controller = 5
 slice = "10 ms"
 hysteresis = "2 ms"
 lease = "5 s"
@@ -38,6 +38,11 @@ transport = "udp"
 kind = "flow"
 src = 2
 dst = 0
+[[workload]]
+kind = "flow"
+src = 4
+dst = 0
+transport = "udp"
 [[workload]]
 kind = "incast"
 senders = [3]
@@ -76,10 +81,10 @@ fn hosts_with_agents_lose_less_and_tcp_has_its_share() {
     assert!(without["xco"].is_null() && without["lost"]["by_reason"]["switch_buffer"].as_u64() > Some(0));
     let percent = |cell: &Value| cell["lost"]["percent"].as_f64().unwrap();
     assert!(4.0 * percent(with) < percent(without), "{} and {}", with["lost"], without["lost"]);
-    assert!((0..2).all(|flow| later(with, flow) > 0.0), "{}", with["streams"]);
+    assert!((0..3).all(|flow| later(with, flow) > 0.0), "{}", with["streams"]);
     assert!(with["rounds"]["transfer"]["count"].as_u64() > Some(0), "{}", with["rounds"]);
     let (xco, joined) = (&with["xco"], with["xco"]["controller"]["joined"].as_u64());
-    assert!(xco["agents"] == 4 && joined == Some(4) && xco["controller"]["slices"].as_u64() > Some(0), "{xco}");
+    assert!(xco["agents"] == 5 && joined == Some(5) && xco["controller"]["slices"].as_u64() > Some(0), "{xco}");
     std::fs::remove_file(file).unwrap();
 }
 
@@ -92,7 +97,7 @@ fn clean_removes_what_a_killed_run_left() {
     let prefix = format!("sluice-xco{}-", run.id());
     let there = || named().unwrap().into_iter().filter(|name| name.starts_with(&prefix)).count();
     let until = Instant::now() + PATIENCE;
-    while there() < 6 {
+    while there() < 7 {
         assert!(Instant::now() < until, "no testbed is up");
         std::thread::sleep(Duration::from_millis(5));
     }

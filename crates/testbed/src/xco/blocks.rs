@@ -101,7 +101,14 @@ impl Blocks {
         let seconds = |time: Duration| format!("{}ms", time.as_millis());
         let block = self.of.bytes * self.of.senders.len() as u64;
         let mut fio = Command::new("fio");
-        fio.args(["--name=blocks", "--ioengine=nbd", "--rw=read", "--iodepth=1", "--time_based=1", "--output-format=json"]);
+        fio.args([
+            "--name=blocks",
+            "--ioengine=nbd",
+            "--rw=read",
+            "--iodepth=1",
+            "--time_based=1",
+            "--output-format=json",
+        ]);
         fio.arg(format!("--uri=nbd+unix:///?socket={}", self.socket.display()));
         fio.arg(format!("--bs={block}")).arg(format!("--size={}", block * 100_000));
         fio.arg(format!("--ramp_time={}", seconds(warmup))).arg(format!("--runtime={}", seconds(duration - warmup)));
@@ -155,11 +162,7 @@ fn figures(read: &Value) -> RoundFigures {
     RoundFigures { whole, transfer: whole, mbps: number(&read["bw_bytes"]) * 8.0 / 1e6 }
 }
 
-fn spawn(
-    mut command: Command,
-    network: &Network,
-    space: &Namespace,
-) -> io::Result<Program> {
+fn spawn(mut command: Command, network: &Network, space: &Namespace) -> io::Result<Program> {
     let log = std::fs::File::options().create(true).append(true).open(network.folder().join("blocks.log"))?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     Program::spawn(command, Some(space))

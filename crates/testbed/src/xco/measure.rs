@@ -91,12 +91,7 @@ impl Programs {
         for (name, n) in agents.iter().flat_map(|agent| &agent.events) {
             *coordinators.entry(name.clone()).or_default() += n;
         }
-        Programs {
-            agents: agents.len(),
-            controller: controller.events,
-            coordinators,
-            messages: controller.messages,
-        }
+        Programs { agents: agents.len(), controller: controller.events, coordinators, messages: controller.messages }
     }
 
     /// An event of the controller.

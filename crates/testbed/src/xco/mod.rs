@@ -21,8 +21,8 @@ mod network;
 mod plan;
 mod rounds;
 
-pub use measure::{Cell, Lost, Programs, RoundFigures, Settings, Simulated, Times, measure};
 pub use blocks::missing as missing_for_blocks;
+pub use measure::{Cell, Lost, Programs, RoundFigures, Settings, Simulated, Times, measure};
 pub use migration::missing as missing_for_guests;
 pub use network::missing;
 pub use plan::{Finite, Host, Plan, Rounds, Traffic};

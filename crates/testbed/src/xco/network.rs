@@ -145,7 +145,8 @@ impl Network {
             let control = self.folder.join(format!("a{number}.sock"));
             let file = self.folder.join(format!("a{number}.toml"));
             std::fs::write(&file, files::agent(plan, xco, (number, host), &control))?;
-            let agent = self.start(&format!("the agent of host {number}"), &["xco", "agent", "--once"], &file, control)?;
+            let agent =
+                self.start(&format!("the agent of host {number}"), &["xco", "agent", "--once"], &file, control)?;
             self.agents.push(agent);
         }
         for agent in &mut self.agents {

@@ -7,9 +7,7 @@ use sluicenet_experiment::workload::incast_senders;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_scenario::{
-    Connections, FlowControl, FramingKind, Result, Scenario, Transport, Workload,
-};
+use sluicenet_scenario::{Connections, FlowControl, FramingKind, Result, Scenario, Transport, Workload};
 use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
