@@ -213,7 +213,7 @@ fn an_agent_in_a_guest_sets_departure_times() {
     // Timeslices are refused, by name: the flow keeps the rate of small flows.
     let _controller = rig.controller("timeslice", LINK_MBPS);
     let (mbps, _) = measured(&rig.datagrams(2));
-    rig.said("until grep -q 'departure times need kind' /agent.log; do sleep 0.1; done");
+    rig.said("until grep -q 'departure times need a controller' /agent.log; do sleep 0.1; done");
     let events = rig.events();
     println!("timeslices: {mbps:.2} Mb/s; {events}");
     assert!(mbps < 1.05 * f64::from(SMALL_MBPS), "{mbps} Mb/s");

@@ -146,13 +146,24 @@ impl Departures {
         flow[INVERSE].store(inverse, Relaxed);
         // The first frame departs at once in any case.
         flow[CREDIT].store(time(burst.saturating_sub(self.longest)), Relaxed);
-        flow[LIMIT].store(time(self.limit).min(WAIT_MAX), Relaxed);
+        self.limit(n, monotonic_ns());
+    }
+
+    /// Sets the time by which frames of a destination may wait, from its bytes: those that wait may have times of a lower rate. If
+    /// this process dies, this time remains.
+    fn limit(&mut self, n: usize, now: u64) {
+        let (flow, waiting) = (&self.flows.elements()[n], &mut self.waiting[n]);
+        let next = flow[NEXT].load(Relaxed);
+        let room = u64::from(self.limit).saturating_sub(waiting.bytes(now, next));
+        let time = ((u128::from(room) * u128::from(flow[INVERSE].load(Relaxed))) >> INVERSE_BITS) as u64;
+        flow[LIMIT].store(next.saturating_sub(now).saturating_add(time).min(WAIT_MAX), Relaxed);
     }
 
     /// What waits for each destination.
     pub fn backlogs(&mut self) -> &[Backlog] {
-        let Departures { flows, waiting, backlogs, .. } = self;
         let now = monotonic_ns();
+        (0..self.backlogs.len()).for_each(|n| self.limit(n, now));
+        let Departures { flows, waiting, backlogs, .. } = self;
         for ((flow, waiting), backlog) in flows.elements().iter().zip(waiting).zip(backlogs.iter_mut()) {
             // In this order, a frame that gets its time meanwhile counts as waiting, and not as sent.
             let bytes = flow[BYTES].load(Relaxed);

@@ -31,8 +31,8 @@ const REFUSED: [&str; 8] =
     ["impostors", "strangers", "forged", "flooded", "backwards", "too_long", "no_such_node", "misdirected"];
 /// Events of an agent whose queues cannot carry out what its controller says, and what helps.
 const UNSUITED: [(&str, &str); 2] = [
-    ("slices_refused", "the controller gives timeslices, and departure times need kind = \"rate\""),
-    ("lapsed", "permissions end while frames wait: timeslices with rates, or lost directives"),
+    ("slices_refused", "permissions are not renewed in time: departure times need a controller of kind = \"rate\""),
+    ("lapsed", "permissions end while frames wait: directives are lost, or the controller has changed to timeslices"),
 ];
 const NO_PORTS: &str = "a program of XCo has no ports";
 
