@@ -1,4 +1,4 @@
-//! `bench faults`: faults that zFabric and XCo survive.
+//! `bench faults`: faults that zFabric, XCo and NetBump survive.
 
 use super::failure::Failure;
 use super::table::{Table, count};

@@ -1,4 +1,4 @@
-//! A campaign of faults against zFabric, and against XCo. Messages and frames are lost, doubled, late, out of order, damaged and forged.
+//! A campaign of faults against zFabric, and against XCo and NetBump. Messages and frames are lost, doubled, late, out of order, damaged and forged.
 //! Servers start again, and machines ask for everything and take nothing. Time is the clock of each seed alone, so that
 //! a seed always gives the same run.
 //!
@@ -7,6 +7,7 @@
 //! sent and received frames, and limit the credits that each sender may spend.
 
 mod boxes;
+mod bump;
 mod channels;
 mod credits;
 mod uplinks;
@@ -30,11 +31,14 @@ pub enum Level {
     Uplinks,
     /// XCo's coordinators and controllers.
     Xco,
+    /// Bumps that tell each other what they forward.
+    Bump,
 }
 
 impl Level {
     /// All of them.
-    pub const ALL: [Level; 5] = [Level::Channels, Level::Credits, Level::Boxes, Level::Uplinks, Level::Xco];
+    pub const ALL: [Level; 6] =
+        [Level::Channels, Level::Credits, Level::Boxes, Level::Uplinks, Level::Xco, Level::Bump];
 
     /// Name of the level.
     pub fn name(self) -> &'static str {
@@ -44,6 +48,7 @@ impl Level {
             Level::Boxes => "boxes",
             Level::Uplinks => "uplinks",
             Level::Xco => "xco",
+            Level::Bump => "bump",
         }
     }
 }
@@ -85,6 +90,7 @@ pub fn campaign(level: Level, first: u64, seeds: u64, mut stop: impl FnMut() -> 
             Level::Boxes => boxes::run(seed, &mut tally),
             Level::Uplinks => uplinks::run(seed, &mut tally),
             Level::Xco => xco::run(seed, &mut tally),
+            Level::Bump => bump::run(seed, &mut tally),
         });
         // A panic breaks a rule as well, and its seed is worth knowing.
         let done = catch_unwind(run).unwrap_or_else(|_| Err("it panicked".into()));
@@ -164,6 +170,12 @@ mod tests {
     fn no_fault_breaks_the_coordination_of_senders() {
         let tally = none_broken(Level::Xco, 60);
         assert!(tally.faults.contains_key("bits flipped") && tally.faults.contains_key("forged"));
+    }
+
+    #[test]
+    fn no_fault_breaks_the_estimates_of_bumps() {
+        let tally = none_broken(Level::Bump, 100);
+        assert!(["bits flipped", "forged", "sent again"].iter().all(|fault| tally.faults.contains_key(fault)));
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub struct Counts {
     pub lost: u64,
     /// Bytes in lost updates that were estimated.
     pub estimated_bytes: u64,
-    /// Updates that had come before, or came after a later one.
+    /// Updates that had come before, or came after a later one or after one of a later start.
     pub stale: u64,
     /// Packets for ports that this bump does not watch.
     pub unknown_ports: u64,
@@ -151,9 +151,13 @@ impl Receiver {
         I: ExactSizeIterator<Item = Forwarded> + Clone,
     {
         let mut missing = 0;
-        if let Some((known, sequence, bytes)) = self.expected
-            && known == incarnation
-        {
+        let known = self.expected.map(|(known, ..)| incarnation.wrapping_sub(known));
+        // An update from before the sender's last start has come late, or somebody has sent it again.
+        if known.is_some_and(|later| later >= 1 << 31) {
+            self.counts.stale += 1;
+            return;
+        }
+        if let Some((_, sequence, bytes)) = self.expected.filter(|_| known == Some(0)) {
             let ahead = fields.sequence.wrapping_sub(sequence);
             if ahead >= 1 << 31 {
                 self.counts.stale += 1;
@@ -313,6 +317,9 @@ mod tests {
         restarted[31] = 0;
         merge(&mut receiver, START, &restarted, &mut queue);
         assert_eq!(receiver.counts().lost, 1);
+        // What it said before that counts no more.
+        merge(&mut receiver, START, &third, &mut queue);
+        assert_eq!((receiver.counts().stale, queue.bytes(START)), (1, 8_000));
     }
 
     #[test]
