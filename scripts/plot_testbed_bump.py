@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The figures of docs/results/bump-real.md: the numbers on the terminal, the picture as SVG.
 
-usage: plot_testbed_bump.py (5-10|5-11|5-14|5-15|5-16|5-17) RESULT.json > PLOT.svg
+usage: plot_testbed_bump.py (5-10|5-11|5-14|5-15|5-16|5-17) RESULT.json... > PLOT.svg
 
 RESULT.json is the output of `sluicenet testbed bump --json` for the scenario of that figure in scenarios/alfares2012/testbed.
+Several results are in one picture.
 """
 
 import json
@@ -86,7 +87,8 @@ def named(cell: Cell) -> str:
     """A short name for the marks of a variant."""
     if "red" in cell["variant"]:
         return f"RED, max_p {cell['variant'].split('max_probability=')[-1].strip(' }]')}"
-    return "marks of the bump" if "kind" in cell["variant"] else "no marks"
+    marks = "marks" if "kind" in cell["variant"] else "no marks"
+    return f"{(cell['congestion'] or 'udp').split()[0].upper()}, {marks}"
 
 
 def figure_5_14(cells: list[Cell]) -> None:
@@ -127,7 +129,7 @@ def jain(rates: list[float]) -> float:
 
 def figure_5_16(cells: list[Cell]) -> None:
     """The rates of five flows that begin one after the other, and how equal they are; kernel beside simulator."""
-    _, axes = plt.subplots(2, len(cells), figsize=(4.5 * len(cells), 5), layout="constrained", sharex=True, sharey=True)
+    _, axes = plt.subplots(2, len(cells), figsize=(3.4 * len(cells), 4.6), layout="constrained", sharex=True, sharey=True)
     say("run", "world", "Jain, 1 s", "least", "Mb/s of all")
     for (above, below), cell in zip(axes.T, cells, strict=True):
         simulated = (cell.get("simulated") or {}).get("streams")
@@ -187,11 +189,11 @@ FIGURES: dict[str, Callable[[list[Cell]], None]] = {
 
 def main() -> None:
     """Draws a figure as SVG."""
-    if len(sys.argv) != 3 or sys.argv[1] not in FIGURES:
+    if len(sys.argv) < 3 or sys.argv[1] not in FIGURES:
         sys.exit(__doc__)
     mpl.use("svg")
     mpl.rcParams.update({"svg.hashsalt": "sluicenet", "path.simplify_threshold": 0.8})
-    FIGURES[sys.argv[1]](json.loads(Path(sys.argv[2]).read_text())["cells"])
+    FIGURES[sys.argv[1]]([cell for name in sys.argv[2:] for cell in json.loads(Path(name).read_text())["cells"]])
     plt.savefig(sys.stdout.buffer, format="svg", metadata={"Date": None})
 
 
