@@ -11,7 +11,7 @@ use crate::pa::{self, Endpoints, PaError, kernel_name};
 use rustix::process::setpriority_process;
 use serde::Serialize;
 use sluicenet_experiment::run::{Completion, Streams};
-use sluicenet_scenario::{Scenario, Transport, Workload};
+use sluicenet_scenario::Scenario;
 use sluicenet_vswitchd::bump::status::UpdateStatus;
 use sluicenet_vswitchd::status::Status;
 use std::collections::BTreeMap;
@@ -145,7 +145,7 @@ pub fn measure(plan: &Plan, label: &str, simulate: bool, progress: Progress<'_>)
     Ok(Cell {
         variant: label.to_owned(),
         slowdown: plan.slowdown,
-        congestion: congestion(&plan.scenario),
+        congestion: congestion(plan),
         seconds: (ended_ns - begun_ns) as f64 / 1e9,
         streams: outcome.flows.map(|flows| flows.streams),
         query_ms: outcome.queries.as_ref().map(query_ms).unwrap_or_default(),
@@ -159,15 +159,10 @@ pub fn measure(plan: &Plan, label: &str, simulate: bool, progress: Progress<'_>)
 }
 
 /// The congestion control of the hosts, if they have connections.
-fn congestion(scenario: &Scenario) -> Option<String> {
-    let connects = |w: &Workload| match w {
-        Workload::Flow(w) => w.transport != Transport::Udp,
-        Workload::Permutation(w) => w.transport != Transport::Udp,
-        _ => true,
-    };
-    let name = kernel_name(scenario.tcp.congestion);
-    let ecn = if scenario.tcp.ecn { " with ECN" } else { "" };
-    scenario.workloads.iter().any(connects).then(|| format!("{name}{ecn}"))
+fn congestion(plan: &Plan) -> Option<String> {
+    let tcp = &plan.scenario.tcp;
+    let ecn = if tcp.ecn { " with ECN" } else { "" };
+    plan.connects().then(|| format!("{}{ecn}", kernel_name(tcp.congestion)))
 }
 
 /// Runs the applications, and reads the estimates until they have ended.

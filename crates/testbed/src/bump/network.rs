@@ -10,7 +10,6 @@ use sluicenet_dataplane::kernel::link::{Feature, Links, TokenBucket};
 use sluicenet_dataplane::kernel::netns::{self, Namespace, PREFIX};
 use sluicenet_dataplane::leftovers::{self, Leftover};
 use sluicenet_dataplane::process::Program;
-use sluicenet_scenario::{Transport, Workload};
 use sluicenet_vswitchd::control::{Answer, Request, ask};
 use sluicenet_vswitchd::status::Status;
 use std::fs::{DirBuilder, File};
@@ -98,13 +97,8 @@ pub fn missing(plan: &Plan) -> Vec<String> {
     if let Err(e) = netns::may_make_namespaces() {
         lacks.push(e.to_string());
     }
-    let connects = |w: &Workload| match w {
-        Workload::Flow(w) => w.transport == Transport::Tcp,
-        Workload::Permutation(w) => w.transport == Transport::Tcp,
-        _ => true,
-    };
     let name = kernel_name(plan.scenario.tcp.congestion);
-    if plan.scenario.workloads.iter().any(connects) {
+    if plan.connects() {
         let has = socket(AddressFamily::INET, SocketType::STREAM, None)
             .and_then(|socket| sockopt::set_tcp_congestion(&socket, name));
         if let Err(e) = has {

@@ -12,7 +12,7 @@ use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::{Result, Scenario, Transport, Warning, Workload};
 use sluicenet_wire::ethernet::MacAddress;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 /// The most hosts, and the most bumps.
@@ -132,6 +132,15 @@ impl Plan {
         self.scenario.framing.mtu.as_bytes() as u32
     }
 
+    /// Whether hosts have connections.
+    pub(super) fn connects(&self) -> bool {
+        self.scenario.workloads.iter().any(|workload| match workload {
+            Workload::Permutation(w) => w.transport.connects(),
+            Workload::Flow(w) => w.transport.connects(),
+            _ => true,
+        })
+    }
+
     /// The box of the fabric that is box `node` of the simulated network.
     pub(super) fn node(&self, node: NodeId) -> NodeId {
         shifted(node, self.hosts.len() as NodeId, self.cables.len())
@@ -225,11 +234,12 @@ fn bumps(slow: &Scenario, network: &build::Plan, placed: &Bumps) -> Result<Vec<B
     let numbers = placed.port_numbers();
     let mut all = Vec::new();
     for (i, place) in placed.plans.iter().enumerate() {
-        let downstream: Vec<Downstream> = placed
+        let mut downstream: Vec<Downstream> = placed
             .destinations(network, i)
             .into_iter()
             .map(|(at, hosts)| Downstream { at, number: numbers[&at], rate: network.rate(at.0, at.1), hosts })
             .collect();
+        one_port_each(network, &mut downstream);
         let mut seen = BTreeSet::new();
         if let Some(host) = downstream.iter().flat_map(|port| &port.hosts).find(|&&host| !seen.insert(host)) {
             let message = format!("host {host} is behind two ports that the bump in these links estimates");
@@ -252,6 +262,17 @@ fn bumps(slow: &Scenario, network: &build::Plan, placed: &Bumps) -> Result<Vec<B
         all.push(Bump { mac, links: place.links.len(), downstream, neighbours });
     }
     Ok(all)
+}
+
+/// A bump in two links may see frames to one host on their way to two ports, and its map has one: the host's own.
+fn one_port_each(network: &build::Plan, downstream: &mut Vec<Downstream>) {
+    let mut ports: BTreeMap<HostId, usize> = BTreeMap::new();
+    downstream.iter().flat_map(|port| &port.hosts).for_each(|&host| *ports.entry(host).or_default() += 1);
+    for port in downstream.iter_mut() {
+        let behind = network.peer(port.at.0, port.at.1).0;
+        port.hosts.retain(|&host| ports[&host] == 1 || behind == host);
+    }
+    downstream.retain(|port| !port.hosts.is_empty());
 }
 
 /// The links with bumps, each once.
