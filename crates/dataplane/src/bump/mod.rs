@@ -22,7 +22,7 @@ mod stock;
 
 pub use end::EndCounts;
 pub use frame::{Flow, Frame, HEADER_BYTES, LINE, WIRE_OVERHEAD, number_of};
-pub use neighbours::{Neighbour, UpdateReport, Updates};
+pub use neighbours::{LOOPS_MAX, Neighbour, UpdateReport, Updates};
 pub use queues::{Own, Queues, Shared};
 pub use report::{EndReport, QueueReport, Report};
 pub use stock::{Applications, NoApp, loops, loops_with};

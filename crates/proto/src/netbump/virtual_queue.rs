@@ -8,6 +8,9 @@
 use crate::time::{Duration, Instant};
 use crate::units::Rate;
 
+/// The longest wait of a queue without a limit, 53 days. So times do not overflow.
+const UNLIMITED: Duration = Duration(1 << 62);
+
 /// A virtual queue. Its bytes are bytes on the wire: a packet counts with its preamble and gap, because the port drains them
 /// too.
 #[derive(Clone, Debug)]
@@ -37,7 +40,7 @@ impl VirtualQueue {
             idle_since: Instant::ZERO,
             ps_per_byte_q16: 0,
             bytes_per_ps_q64: 0,
-            longest: Duration::MAX,
+            longest: UNLIMITED,
             rate,
             overflow_bytes: 0,
         };
@@ -74,7 +77,7 @@ impl VirtualQueue {
 
     /// The most bytes that the queue can have, if there is a limit.
     pub fn limit_bytes(&self) -> Option<u64> {
-        (self.longest != Duration::MAX).then(|| self.bytes_of(self.longest))
+        (self.longest != UNLIMITED).then(|| self.bytes_of(self.longest))
     }
 
     #[inline(always)]
@@ -133,7 +136,7 @@ impl VirtualQueue {
     /// A buffer that is full takes nothing more: so an estimate above the truth is right again at the limit.
     #[inline(always)]
     fn apply_limit(&mut self, now: Instant) {
-        if self.longest != Duration::MAX && self.empty_at.since(now) > self.longest {
+        if self.empty_at.since(now) > self.longest {
             self.overflow_bytes += self.bytes_of(Duration(self.empty_at.since(now).0 - self.longest.0));
             self.empty_at = now + self.longest;
         }
@@ -183,7 +186,7 @@ impl VirtualQueue {
 
     /// The port's queue is known to be full, from a drop that its switch has counted. Has no effect without a limit.
     pub fn set_full(&mut self, now: Instant) {
-        if self.longest != Duration::MAX {
+        if self.longest != UNLIMITED {
             if self.empty_at <= now {
                 self.begin_busy_period(now);
             }
@@ -261,6 +264,16 @@ mod tests {
         assert_eq!((q.bytes(T), q.overflow_bytes(), q.limit_bytes()), (10_000, 5_000, Some(10_000)));
         q.set_rate(T, Rate::gbps(2));
         assert_eq!((q.bytes(T), q.limit_bytes(), q.wait(T)), (10_000, Some(10_000), Duration::from_us(40)));
+    }
+
+    #[test]
+    fn a_slow_port_behind_a_fast_link_overflows_no_time() {
+        let mut q = VirtualQueue::new(Rate(10_000), None);
+        for _ in 0..4_000_000 {
+            q.arrive(T, 10_000);
+        }
+        assert_eq!((q.wait(T), q.limit_bytes()), (UNLIMITED, None));
+        assert!(q.overflow_bytes() > 0);
     }
 
     #[test]

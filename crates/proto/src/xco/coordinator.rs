@@ -588,7 +588,7 @@ impl Coordinator {
             on_demand,
             sequence: head.sequence,
             clock_ns,
-            offset_ns: (now.0 / 1_000) as i64 - clock_ns as i64,
+            offset_ns: offset(now, clock_ns),
             offset_at: now,
         });
         self.epoch = Some(head.epoch);
@@ -847,12 +847,17 @@ impl Flow {
 impl Session {
     /// Takes the clock of a message; the difference between the clocks without the time that messages wait on their way.
     fn align(&mut self, now: Instant, clock_ns: u64) -> i64 {
-        let seen = (now.0 / 1_000) as i64 - clock_ns as i64;
+        let seen = offset(now, clock_ns);
         let drift = (now.since(self.offset_at).0 / 1_000 / DRIFT) as i64;
         self.offset_ns = seen.min(self.offset_ns.saturating_add(drift));
         self.offset_at = now;
         self.offset_ns
     }
+}
+
+/// How far a clock is ahead of another one, in nanoseconds. A clock may be a lie.
+fn offset(now: Instant, clock_ns: u64) -> i64 {
+    ((now.0 / 1_000) as i64).saturating_sub(clock_ns as i64)
 }
 
 /// The time of so many bytes at a rate in kb/s: a bit at 1 kb/s takes 10^9 ps.

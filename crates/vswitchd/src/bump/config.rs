@@ -4,13 +4,13 @@ use super::super::config::checks::{Listener, Mac, Name, SocketPath, Word};
 use super::super::config::{LogFormat, PortConfig, PortKind, default_control, key_of, text_of};
 use super::super::config::{PortKeys, port_of};
 use super::map::{MapConfig, PortKeys as MapKeys};
-use sluicenet_dataplane::bump::{Applications, Neighbour};
+use sluicenet_dataplane::bump::{Applications, LOOPS_MAX, Neighbour};
 use sluicenet_proto::netbump::Stock;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::setting::{Kind, Or, Section, Settings, Spec};
 use sluicenet_scenario::tree::Document;
-use sluicenet_scenario::units::{BUFFER, POSITIVE_RATE, POSITIVE_TIME};
+use sluicenet_scenario::units::{BUFFER, LINK_RATE, POSITIVE_TIME};
 use sluicenet_scenario::{BUMP_APPS, BumpApp, Bytes, Result, bump_apps, choices, settings, tables};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ settings! {
         map_file: Option<Word>,
         /// the speed of the ports to all stations that the map does not list, or "lldp": that of the neighbour's port, as
         /// the neighbour says by LLDP; default none: their packets pass unseen
-        others: Option<Or<Rate, Learned>> [POSITIVE_RATE],
+        others: Option<Or<Rate, Learned>> [LINK_RATE],
         /// bytes at which a virtual queue is full; default: it has no limit
         buffer: Option<Bytes> [BUFFER],
         /// pipelines of each link, by flow; more than one only between ports of kind packet
@@ -317,6 +317,10 @@ impl Config {
             return Err(s_bump.error("cores", why));
         }
         let updates = updates(&root, path, &links, &map)?;
+        if updates.is_some() && loops > LOOPS_MAX as usize {
+            let why = format!("{loops} loops: those of a bump with updates have numbers, at most {LOOPS_MAX}");
+            return Err(s_bump.error("pipelines", why).hint("fewer pipelines or links, or several bumps"));
+        }
         Ok(Config {
             file: path.to_owned(),
             control: keys.control.map_or_else(|| default_control(&name), |path| PathBuf::from(path.0)),
@@ -542,6 +546,7 @@ mod tests {
     fn each_error_says_what_is_wrong() {
         for (from, to, why) in [
             ("1 Gb/s\"\n        macs", "0 Gb/s\"\n        macs", "rate"),
+            ("1 Gb/s\"\n        macs", "9 kb/s\"\n        macs", "from 10 kb/s"),
             ("00:02\"", "00:01\"", "behind port 7 and behind port 7"),
             ("02:00:00:00:00:02", "ff:ff:ff:ff:ff:ff", "group of machines"),
             ("\"02:00:00:00:00:01\", \"02:00:00:00:00:02\"", "", "no station is behind port 7"),

@@ -216,7 +216,8 @@ fn maps_of(config: &Config, learned: &[Option<Rate>], link: usize, capacity: usi
 /// The exchange of updates of a loop.
 fn updates_of(updates: &UpdatesConfig, config: &Config, link: usize, own: usize) -> Updates {
     let numbers = config.map.ports.iter().filter_map(|port| port.number).collect();
-    let incarnation = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as u32;
+    // In units of 67 ms: a bump that is started again has a later one, and it takes nine years until they begin anew.
+    let incarnation = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() >> 26) as u32;
     // A neighbour is told by the loops of the link that leads to it; the others only listen.
     let neighbours = updates.neighbours.iter().map(|n| {
         let mut neighbour = n.neighbour(n.via.1);
@@ -462,11 +463,19 @@ impl Daemon {
             new.control.clone_from(&old.control);
         }
         let same = [
+            ("name", new.name == old.name),
+            ("control", new.control == old.control),
             ("[[link]]", new.links == old.links),
             ("[[app]]", format!("{:?}", new.applications) == format!("{:?}", old.applications)),
             ("[[app]], or the program's file,", new.program == old.program),
             ("[updates]", new.updates == old.updates),
             ("pipelines", new.pipelines == old.pipelines),
+            ("cores", new.cores == old.cores),
+            ("sleep_after", new.sleep_after == old.sleep_after),
+            ("notification_priority", new.notification_priority == old.notification_priority),
+            ("user", new.user == old.user),
+            ("metrics", new.metrics == old.metrics),
+            ("log", new.log == old.log),
             ("others", new.others == old.others),
             ("mac", new.mac == old.mac),
             ("when_dead", new.when_dead == old.when_dead),

@@ -7,7 +7,7 @@ use sluicenet_proto::netbump::{Map, Port, QueueId};
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::setting::{Kind, Section, Settings, Spec};
 use sluicenet_scenario::tree::Document;
-use sluicenet_scenario::units::{BUFFER, POSITIVE_RATE};
+use sluicenet_scenario::units::{BUFFER, LINK_RATE};
 use sluicenet_scenario::{Bytes, Result, settings, tables};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ settings! {
         /// its number, which updates to other bumps carry
         port: u16 [0..=u16::MAX] ,
         /// the speed of its link
-        rate: Rate [POSITIVE_RATE],
+        rate: Rate [LINK_RATE],
         /// its buffer; default that of [bump]
         buffer: Option<Bytes> [BUFFER],
         /// the addresses of the stations behind it
