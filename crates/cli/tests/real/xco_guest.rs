@@ -25,7 +25,7 @@ const LINK_MBPS: u32 = 1_000;
 /// The rates of a directive and of a flow without one: an emulated guest on a busy machine sends no faster.
 const MBPS: u32 = 8;
 const SMALL_MBPS: u32 = 2;
-/// The agent's file. It looks seldom, for an emulated processor.
+/// The agent's file. It looks seldom, and a stream may pause: an emulated processor is slow.
 const AGENT: &str = r#"
 [xco]
 control = "/agent.sock"
@@ -37,6 +37,7 @@ lease = "5 s"
 small_flow = "SMALL Mb/s"
 queues = "edt"
 poll = "2 ms"
+hysteresis = "50 ms"
 [[host]]
 host = 1
 addresses = ["10.9.9.1"]
