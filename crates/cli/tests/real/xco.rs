@@ -215,8 +215,8 @@ fn senders_to_a_slow_port_lose_without_coordination_and_nothing_with_it() {
     let status = controller.members(3);
     let xco = status.xco.unwrap();
     println!("with XCo: {arrived} of {} datagrams; controller {:?}", 2 * EACH, xco.events);
-    for n in 0..3 {
-        let status = switches[n].status();
+    for (n, switch) in switches.iter().enumerate() {
+        let status = switch.status();
         println!(
             "server {n}: {:?}",
             status.ports[0].counters.iter().filter(|(name, _)| name.starts_with("xco")).collect::<Vec<_>>()
