@@ -106,8 +106,14 @@ def figure_5_14(cells: list[Cell]) -> None:
     ax.legend(frameon=False, fontsize="small")
 
 
+def reacting(cells: list[Cell]) -> list[Cell]:
+    """The variants without those of DCTCP that nobody marks: it has nothing to react to then."""
+    return [cell for cell in cells if named(cell) != "DCTCP, no marks"]
+
+
 def figure_5_15(cells: list[Cell]) -> None:
     """The response times of short requests beside elephants."""
+    cells = reacting(cells)
     ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")[1]
     say("run", "requests", "median ms", "99 % ms", "simulated", "99 % ms", "elephants")
     for cell in cells:
@@ -129,6 +135,7 @@ def jain(rates: list[float]) -> float:
 
 def figure_5_16(cells: list[Cell]) -> None:
     """The rates of five flows that begin one after the other, and how equal they are; kernel beside simulator."""
+    cells = reacting(cells)
     _, axes = plt.subplots(2, len(cells), figsize=(3.4 * len(cells), 4.6), layout="constrained", sharex=True, sharey=True)
     say("run", "world", "Jain, 1 s", "least", "Mb/s of all")
     for (above, below), cell in zip(axes.T, cells, strict=True):

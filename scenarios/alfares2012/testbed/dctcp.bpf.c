@@ -77,13 +77,28 @@ void BPF_PROG(dctcp_ack, struct sock *sk, __u32 flags)
 	new_window(tp, s);
 }
 
+/* A loss halves the window, as with other congestion controls (RFC 8257, 3.5). */
+static void react_to_loss(struct sock *sk)
+{
+	__u32 cwnd = tcp(sk)->snd_cwnd;
+	own(sk)->cwnd_at_loss = cwnd;
+	tcp(sk)->snd_ssthresh = cwnd / 2 > 2 ? cwnd / 2 : 2;
+}
+
+SEC("struct_ops/dctcp_set_state")
+void BPF_PROG(dctcp_set_state, struct sock *sk, __u8 new_state)
+{
+	if (new_state == TCP_CA_Recovery)
+		react_to_loss(sk);
+}
+
 SEC("struct_ops/dctcp_event")
 void BPF_PROG(dctcp_event, struct sock *sk, enum tcp_ca_event event)
 {
 	struct tcp_sock *tp = tcp(sk);
 	struct dctcp_state *s = own(sk);
 	if (event == CA_EVENT_LOSS) {
-		s->cwnd_at_loss = tp->snd_cwnd;
+		react_to_loss(sk);
 	} else if (event == CA_EVENT_ECN_IS_CE || event == CA_EVENT_ECN_NO_CE) {
 		__u32 is_ce = event == CA_EVENT_ECN_IS_CE;
 		if (s->is_ce != is_ce) {
@@ -115,6 +130,7 @@ void BPF_PROG(dctcp_avoid, struct sock *sk, __u32 ack, __u32 acked)
 SEC(".struct_ops")
 struct tcp_congestion_ops dctcp = {
 	.init = (void *)dctcp_init,
+	.set_state = (void *)dctcp_set_state,
 	.in_ack_event = (void *)dctcp_ack,
 	.cwnd_event = (void *)dctcp_event,
 	.ssthresh = (void *)dctcp_ssthresh,
