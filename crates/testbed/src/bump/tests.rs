@@ -8,9 +8,11 @@ use sluicenet_node::link::NodeId;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::{Result, Scenario};
+use sluicenet_testkit::Dir;
 use sluicenet_vswitchd::bump::Config;
 use sluicenet_wire::ethernet::MacAddress;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/alfares2012");
 const TWO_RACKS: &str = r#"
@@ -40,8 +42,11 @@ slowdown = 20
 "#;
 
 fn plan(text: &str) -> Result<Plan> {
-    let file = format!("{SCENARIOS}/two-racks-of-a-test.toml");
-    Plan::new(&Scenario::parse(text, &file)?.scenario)
+    static PLANS: AtomicU32 = AtomicU32::new(0);
+    let folder = Dir::new(&format!("bumps-{}", PLANS.fetch_add(1, Ordering::Relaxed)));
+    let file = folder.0.join("t.toml");
+    std::fs::write(&file, text.replace("two-racks.txt", &format!("{SCENARIOS}/two-racks.txt"))).unwrap();
+    Plan::new(&Scenario::load(&file)?.scenario)
 }
 
 #[test]
@@ -117,8 +122,8 @@ fn a_frame_between_racks_passes_the_bumps_link() {
 
 #[test]
 fn bumps_that_share_a_switch_tell_each_other() {
-    let text = std::fs::read_to_string(format!("{SCENARIOS}/fig-5-11.toml")).unwrap();
-    let plan = plan(&text).unwrap();
+    let loaded = Scenario::load(Path::new(&format!("{SCENARIOS}/fig-5-11.toml"))).unwrap();
+    let plan = Plan::new(&loaded.scenario).unwrap();
     assert_eq!((plan.cables.len(), plan.bumps[0].links), (2, 2));
     assert_eq!(
         plan.bumps.iter().map(|bump| bump.neighbours.clone()).collect::<Vec<_>>(),
