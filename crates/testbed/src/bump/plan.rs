@@ -10,7 +10,7 @@ use sluicenet_proto::cee::pfc::Watermarks;
 use sluicenet_proto::frame::{HostId, PrioritySet};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_scenario::{Result, Scenario, Transport, Warning, Workload};
+use sluicenet_scenario::{Result, Scenario, Warning, Workload};
 use sluicenet_wire::ethernet::MacAddress;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -197,19 +197,10 @@ fn applications(slow: &Scenario) -> Result<(Option<Scenario>, Option<Scenario>)>
     };
     let (flows, queries) = (part(true), part(false));
     for (number, workload) in slow.workloads.iter().enumerate() {
-        let transport = match workload {
-            Workload::Permutation(w) => w.transport,
-            Workload::Flow(w) => w.transport,
-            Workload::PartitionAggregate2(w) => w.transport,
-            other => {
-                let message = format!("the testbed has no real application for workload `{}`", other.kind());
-                let error = slow.locations.error(&format!("workload.{number}"), message);
-                return Err(error.expected("flow or permutation without an end, partition-aggregate-2"));
-            }
-        };
-        if transport == Transport::TcpLight {
-            let error = slow.locations.error(&format!("workload.{number}"), "the hosts have no light sockets");
-            return Err(error.expected("transport = \"tcp\" or \"udp\""));
+        if !is_flows(workload) && !matches!(workload, Workload::PartitionAggregate2(_)) {
+            let message = format!("the testbed has no real application for workload `{}`", workload.kind());
+            let error = slow.locations.error(&format!("workload.{number}"), message);
+            return Err(error.expected("flow or permutation without an end, partition-aggregate-2"));
         }
     }
     if let Some(flows) = &flows {

@@ -142,8 +142,7 @@ fn what_cannot_be_run_is_refused_with_its_place() {
             "kind = \"incast\"\nsenders = 3\nreceiver = 3\nbytes = \"1 KB\"\nrounds = 1",
             "no real application",
         ),
-        ("dst = 12", "dst = 1\n[record]\nqueue_ports = [\"switch 0 port 12\"]", "record.queue_ports"),
-        ("dst = 12", "dst = 12\ntransport = \"tcplight\"", "no light sockets"),
+        ("slowdown = 20", "slowdown = 20\n[record]\nqueue_ports = [\"switch 0 port 12\"]", "estimate 0 of these ports"),
         ("duration = \"1 s\"", "", "duration"),
         ("slowdown = 20", "slowdown = 1000000", "slowdown"),
         (
