@@ -15,11 +15,14 @@ use std::thread::JoinHandle;
 /// Frames that the device of an edge has room for in each direction.
 const EDGE_BUFFERS: u32 = 1_024;
 
+/// The end of a run: its outcome, its report, and the compared queues.
+type Ended = (io::Result<()>, Report, Vec<Trace>);
+
 /// A fabric that runs; stopped when dropped.
 #[derive(Debug)]
 pub struct Running {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<(io::Result<()>, Report, Vec<Trace>)>>,
+    thread: Option<JoinHandle<Ended>>,
     epoch_ns: u64,
 }
 

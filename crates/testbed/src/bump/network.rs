@@ -251,7 +251,7 @@ fn lay(plan: &Plan, cable: &Cable, fabric: &Namespace, edges: [String; 2], bumps
     let [first, last] = edges;
     let mut from = (fabric, first);
     let entries = cable.hops.iter().map(|hop| (&bumps[hop.bump], device(hop.entry), device(hop.entry ^ 1)));
-    let ends = entries.map(|(space, entry, exit)| (space, entry, exit)).chain([(fabric, last, String::new())]);
+    let ends = entries.chain([(fabric, last, String::new())]);
     for (space, entry, exit) in ends {
         from.0.enter(|| {
             let mut links = Links::open()?;
