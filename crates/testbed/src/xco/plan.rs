@@ -329,7 +329,6 @@ mod tests {
     #[test]
     fn what_no_testbed_can_be_is_refused_with_its_place() {
         for (from, to, why) in [
-            ("duration = \"1 s\"", "", "needs a duration"),
             ("virtual_network = false", "virtual_network = true", "virtual network"),
             ("enabled = true", "enabled = true\ncontroller = 0", "host 0 is the controller"),
             ("enabled = true", "enabled = true\nstandby = 3", "one controller"),
