@@ -99,10 +99,10 @@ fn a_frame_between_racks_passes_the_bumps_link() {
     let mut at = Instant::ZERO;
     let mut pass = |fabric: &mut Fabric, edge: NodeId, frame: &[u8]| {
         let mut seen = Seen::default();
-        at = at + Duration::from_ms(10);
+        at += Duration::from_ms(10);
         fabric.advance(at, &mut seen);
         fabric.receive(at, edge, frame, &mut seen);
-        at = at + Duration::from_ms(10);
+        at += Duration::from_ms(10);
         fabric.advance(at, &mut seen);
         seen.0
     };

@@ -332,7 +332,6 @@ mod tests {
             ("virtual_network = false", "virtual_network = true", "virtual network"),
             ("enabled = true", "enabled = true\ncontroller = 0", "host 0 is the controller"),
             ("enabled = true", "enabled = true\nstandby = 3", "one controller"),
-            ("transport = \"udp\"", "transport = \"tcplight\"", "no tcplight"),
             ("connections = \"new\"", "transport = \"udp\"", "would never end"),
             ("[server]", "[testbed]\nslowdown = 2\n[server]", "not slowed down"),
             ("m = [2, 2]", "m = [40, 2]", "81 hosts: at most 64"),
