@@ -40,9 +40,10 @@ def say(*cells: object) -> None:
     print(*(f"{cell:>14}" if isinstance(cell, str) else f"{cell:>14.4g}" for cell in cells), file=sys.stderr)
 
 
-def errors(result: sn.Result) -> dict[str, pl.Series]:
+def errors(result: sn.Result, after_ms: int = 0) -> dict[str, pl.Series]:
     """For each bump, the distance of its estimate from the queue, where the queue is not empty, in bytes."""
-    queues = result.queues.to_polars().rename({"bytes": "queue"}).filter(pl.col("queue") > 0)
+    queues = result.queues.to_polars().rename({"bytes": "queue"})
+    queues = queues.filter((pl.col("queue") > 0) & (pl.col("time_ps") >= after_ms * 1_000_000_000))
     rows = result.estimates.to_polars().join(queues, on=["time_ps", "node", "port"])
     rows = rows.with_columns((pl.col("bytes").cast(pl.Int64) - pl.col("queue").cast(pl.Int64)).abs().alias("error"))
     return {bump: rows.filter(pl.col("bump") == bump)["error"] for bump in rows["bump"].unique().sort()}
@@ -75,11 +76,12 @@ def figure_5_10(root: Path) -> None:
 
 
 def figure_updates(root: Path) -> None:
-    """The distance of estimates from the queue, by the delay or the size of updates."""
+    """The distance of estimates from the queue, by the delay or the size of updates, once the flows have recovered from
+    the losses of their first windows."""
     ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")[1]
     say("run", "bump", "median", "90 %", "within 2 MTU", "within 3 MTU")
     for name, result in runs(root).items():
-        for bump, error in errors(result).items():
+        for bump, error in errors(result, after_ms=300).items():
             within = [float((error <= k * MTU).mean()) for k in (2, 3)]
             say(name or "-", bump, error.quantile(0.5) or 0, error.quantile(0.9) or 0, *within)
         # The last bump knows a part by updates alone.
@@ -152,7 +154,7 @@ def figure_5_17(root: Path) -> None:
     """The rates of three UDP flows and the virtual queue of the congestion point."""
     found = {"QCN" if "kind" in name else "without QCN": result for name, result in runs(root).items()}
     _, axes = plt.subplots(2, len(found), figsize=(4.5 * len(found), 4.5), layout="constrained", sharex=True)
-    say("run", "longest KB", "above 40 KB, ms", "after 1 s", "Mb/s 15 to 20 s", "drops")
+    say("run", "longest KB", "above 40 KB, ms", "after 1 s", "Mb/s 15 to 20 s", "Jain", "drops", "held back", "each, Mb/s")
     for (above, below), (name, result) in zip(axes.T, found.items(), strict=True):
         streams = result.streams
         step = streams["interval_ms"] / 1e3
@@ -165,11 +167,15 @@ def figure_5_17(root: Path) -> None:
         below.plot(queue["time_ps"] / 1e12, queue["bytes"] / 1e3, linewidth=0.5)
         below.set_xlabel("time (s)")
         settled = queue.filter(~(pl.col("time_ps") % 5_000_000_000_000).is_between(0, 1_000_000_000_000))
-        drops = result.drops.to_polars().filter(pl.col("reason") == "switch_buffer")["frames"].sum()
+        drops = result.drops.to_polars()
+        lost, policed = (
+            float(drops.filter(pl.col("reason") == reason)["frames"].sum()) for reason in ("switch_buffer", "policed")
+        )
         window = range(round(15 / step), round(20 / step))
-        total = sum(course[k] for course in courses for k in window) / len(window)
+        rates = [sum(course[k] for k in window) / len(window) for course in courses]
         long = float((queue["bytes"] > 40_000).sum())
-        say(name, (queue["bytes"].max() or 0) / 1e3, long, (settled["bytes"].max() or 0) / 1e3, total, float(drops))
+        longest, after = ((of["bytes"].max() or 0) / 1e3 for of in (queue, settled))
+        say(name, longest, long, after, sum(rates), jain(rates), lost, policed, *rates)
     axes[0][0].set_ylabel("payload (Mb/s)")
     axes[1][0].set_ylabel("virtual queue (KB)")
 

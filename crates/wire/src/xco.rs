@@ -1,4 +1,4 @@
-//! Messages of XCo between a local coordinator and a controller, in frames with an EtherType of their own (Rajanna,
+//! Messages of XCo between a local coordinator and a controller, in frames of the project's EtherType (Rajanna,
 //! Jahagirdar, Shah, Gopalan: Explicit Coordination to Prevent Congestion in Data Center Networks, 3.5).
 //!
 //! ```text

@@ -23,9 +23,12 @@ const LEASE: Duration = Duration::from_ms(40);
 /// Flows that a host may have.
 const FLOWS: usize = 2;
 
+/// Frames to the device, and those that it sent.
+type Frames = (VecDeque<Vec<u8>>, Vec<Vec<u8>>);
+
 /// A device whose other end is this test.
 #[derive(Clone, Debug, Default)]
-struct Cable(Arc<Mutex<(VecDeque<Vec<u8>>, Vec<Vec<u8>>)>>);
+struct Cable(Arc<Mutex<Frames>>);
 
 impl Device for Cable {
     fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
@@ -241,9 +244,11 @@ fn a_flood_of_strangers_does_not_stop_the_schedule() {
     assert!(world.controller.report().controller.forged > 4_000);
 }
 
+type Held = Vec<(Option<u64>, Backlog)>;
+
 /// Queues of a kernel: what each may send, and what waits in it.
 #[derive(Clone, Debug, Default)]
-struct Kernel(Arc<Mutex<Vec<(Option<u64>, Backlog)>>>);
+struct Kernel(Arc<Mutex<Held>>);
 
 impl Kernel {
     /// Open queues send for so long; returns the bytes.
