@@ -397,6 +397,34 @@ fn what_is_no_program_is_refused_before_the_bump_starts() {
     assert!(why.contains("file too short"), "{why}");
 }
 
+#[test]
+fn a_program_has_neither_children_nor_threads() {
+    let dir = Dir::new("program-forks");
+    let body = "#include <pthread.h>
+        #include <unistd.h>
+        static void *run(void *p) { return p; }
+        int netbump_process(Packet *p, vQueue *vq)
+        {
+            pthread_t thread;
+            pid_t child;
+            (void)vq;
+            if (p->data[5] != 2)
+                return 0;
+            if (p->data[103] % 2)
+                return pthread_create(&thread, NULL, run, NULL) == 0 ? NETBUMP_DROP : NETBUMP_CONSUME;
+            child = fork();
+            if (child == 0)
+                _exit(0);
+            return child > 0 ? NETBUMP_DROP : NETBUMP_CONSUME;
+        }";
+    let mut rig = Rig::safe(&compiled(&dir, body), DEADLINE, false);
+    for _ in 0..6 {
+        rig.send(2);
+    }
+    rig.good_until("both are refused", |rig| rig.lane(2).counts.called == 6);
+    assert_eq!((rig.bump.report().ends[0].counts.consumed, rig.dropped()), (6, 0));
+}
+
 /// A port that holds frames for the bump, and takes two frames a round without any offload.
 struct Plain {
     frames: Vec<(Vec<u8>, Offload)>,

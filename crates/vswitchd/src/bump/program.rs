@@ -134,11 +134,14 @@ pub fn serve(arguments: &[&str], seed: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Limits the memory of this process, its core dumps and its privileges.
+/// Limits the memory of this process, its core dumps and its privileges, and denies it children and threads: those would outlive
+/// it and have memory of their own.
 fn confine() -> io::Result<()> {
     set_no_new_privs(true)?;
     let limit = |resource, most| setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
     limit(Resource::Core, 0)?;
+    // It counts all processes of the user, so that only zero is the same for each user.
+    limit(Resource::Nproc, 0)?;
     let pages = std::fs::read_to_string("/proc/self/statm")?;
     let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
     limit(Resource::As, pages * rustix::param::page_size() as u64 + MEMORY_MAX)?;
