@@ -178,13 +178,13 @@ impl Rig {
 
 /// How this test program serves a program.
 fn served(program: &[u8]) -> Starter {
-    let Starter { program, command } = starter(program, &["--exact", "serve_a_program", "--nocapture"], &[], 1);
-    let with_variable = move || {
-        let mut command = command();
+    let Starter { program, command, said } = starter(program, &["--exact", "serve_a_program", "--nocapture"], &[], 1);
+    let with_variable = move |lane| {
+        let mut command = command(lane);
         command.env("SLUICENET_TEST_SERVES", "1");
         command
     };
-    Starter { program, command: Arc::new(with_variable) }
+    Starter { program, command: Arc::new(with_variable), said }
 }
 
 fn safe(program: &[u8], deadline: Duration, block: bool) -> Safe {
@@ -398,6 +398,36 @@ fn what_is_no_program_is_refused_before_the_bump_starts() {
 }
 
 #[test]
+fn a_program_cannot_kill_those_of_other_queues() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can give each process a user of its own");
+        return;
+    }
+    let dir = Dir::new("program-kills");
+    // Everything that its user may kill, except itself.
+    let body = "#include <signal.h>
+        #include <sys/types.h>
+        #include <unistd.h>
+        int kill(pid_t process, int signal);
+        int netbump_process(Packet *p, vQueue *vq)
+        {
+            (void)vq;
+            if (getuid() < (1u << 31) || getgid() != getuid())
+                return NETBUMP_DROP;
+            if (p->data[5] == 2)
+                kill(-1, SIGKILL);
+            return 0;
+        }";
+    let mut rig = Rig::safe(&compiled(&dir, body), DEADLINE, false);
+    for _ in 0..5 {
+        rig.send(2);
+    }
+    rig.until("its frames come", |rig| rig.came[2].len() == 5);
+    rig.good_until("the other one is called", |rig| rig.sent[1] >= 160);
+    assert_eq!((rig.lane(2).counts.called, rig.dropped()), (5, 0));
+}
+
+#[test]
 fn a_program_has_neither_children_nor_threads() {
     let dir = Dir::new("program-forks");
     let body = "#include <pthread.h>
@@ -423,6 +453,42 @@ fn a_program_has_neither_children_nor_threads() {
     }
     rig.good_until("both are refused", |rig| rig.lane(2).counts.called == 6);
     assert_eq!((rig.bump.report().ends[0].counts.consumed, rig.dropped()), (6, 0));
+}
+
+#[test]
+fn a_program_writes_lines_and_no_file_of_the_bump() {
+    let dir = Dir::new("program-says");
+    let body = "#include <stdio.h>
+        #include <sys/stat.h>
+        int netbump_process(Packet *p, vQueue *vq)
+        {
+            struct stat file;
+            (void)vq;
+            if (p->data[5] == 2) {
+                if (fstat(2, &file) != 0 || !S_ISFIFO(file.st_mode))
+                    return NETBUMP_DROP;
+                for (int i = 0; i < 10000; i++)
+                    fprintf(stderr, \"frame %d\\t%0300d\\n\", p->data[103], i);
+                abort();
+            }
+            return 0;
+        }";
+    let lines = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut safe = safe(&compiled(&dir, body), DEADLINE, false);
+    let known = Arc::clone(&lines);
+    safe.starter.said = Arc::new(move |line: &str| known.lock().unwrap().push(line.to_owned()));
+    let mut rig = Rig::new(Mode::Safe(safe));
+    rig.until("the programs run", |rig| rig.lanes().iter().all(|lane| lane.runs));
+    rig.send(2);
+    rig.good_until("it has said everything", |rig| rig.lane(2).counts.crashes == 1);
+    assert_eq!(rig.dropped(), 0);
+    let lines = lines.lock().unwrap();
+    assert!(lines[0].starts_with("frame 0 000") && lines.iter().all(|line| line.len() <= 200), "{lines:?}");
+    // Each line is there or counted.
+    let left_out = |line: &String| line.strip_prefix('(')?.split(' ').next()?.parse::<usize>().ok();
+    let sum: usize = lines.iter().map(|line| left_out(line).unwrap_or(1)).sum();
+    assert_eq!(sum, 10_000);
+    assert!(lines.len() < 10_000, "{}", lines.len());
 }
 
 /// A port that holds frames for the bump, and takes two frames a round without any offload.

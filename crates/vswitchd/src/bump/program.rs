@@ -9,11 +9,15 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
+use tracing::warn;
 
 /// Memory that a program may use beside the memory of its process before it: address space, of which 1 GB is refused.
 const MEMORY_MAX: u64 = 256 << 20;
-/// The user and the group of a program's process, if the bump may change them: those of nobody on any Linux.
-pub(crate) const NOBODY: u32 = 65_534;
+/// The first user and group of processes of programs, if the bump may change them: half of all numbers, which no system gives to
+/// people or services. Each lane has its own, so that no program can harm the process of another lane.
+const USERS: u32 = 1 << 31;
+/// Bits of a lane's number in its user: a bump has at most 256 lanes, from 1 on. The number of a process has 22 bits.
+const LANE_BITS: u32 = 9;
 
 /// A program that is called in this process.
 pub struct InProcess {
@@ -75,17 +79,19 @@ impl Callable for InProcess {
 pub fn starter(program: &[u8], verb: &[&str], arguments: &[&str], seed: u64) -> Starter {
     let own = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>();
     let (verb, arguments) = (own(verb), own(arguments));
-    let command = move || {
+    let command = move |lane: u32| {
         // By this name even a user who may not enter its folder can run it.
         let mut command = Command::new("/proc/self/exe");
         command.args(&verb).arg(seed.to_string()).args(&arguments);
         let has = rustix::thread::capabilities(None).map_or(rustix::thread::CapabilitySet::empty(), |c| c.effective);
         if has.contains(RIGHTS) {
-            command.uid(NOBODY).gid(NOBODY);
+            let user = USERS | std::process::id() << LANE_BITS | lane & ((1 << LANE_BITS) - 1);
+            command.uid(user).gid(user);
         }
         command
     };
-    Starter { program: program.into(), command: Arc::new(command) }
+    let said = |line: &str| warn!(line, "program says");
+    Starter { program: program.into(), command: Arc::new(command), said: Arc::new(said) }
 }
 
 /// The capabilities by which a bump starts and ends processes of another user.

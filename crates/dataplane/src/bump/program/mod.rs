@@ -13,7 +13,7 @@ pub(super) use pass::Entered;
 pub use process::Starter;
 
 use lane::{Answer, Lane, OWN_SLOTS, SLOTS, State};
-use process::{Handle, News, START_MAX, What};
+use process::{Handle, News, START_MAX, What, new_number};
 use sluicenet_proto::netbump::{Port, QueueId, Verdict, VirtualQueue};
 use sluicenet_proto::time::{Duration, Instant};
 use std::collections::VecDeque;
@@ -128,6 +128,8 @@ enum Running {
 struct Channel {
     queue: Option<QueueId>,
     running: Running,
+    /// The number that no other lane of this process has, and that of its own process among those of this lane.
+    of_lane: u32,
     number: u64,
     pause: Duration,
     pending: VecDeque<Pending>,
@@ -146,6 +148,7 @@ impl Channel {
         Channel {
             queue,
             running,
+            of_lane: new_number(),
             number: 0,
             pause: PAUSE,
             pending: VecDeque::with_capacity(SLOTS as usize),
@@ -358,7 +361,7 @@ impl Programs {
                 }
                 Running::Down { until, ended: true } if lane.pending.is_empty() && now >= *until => {
                     lane.number += 1;
-                    match safe.starter.start(safe.ports.clone(), n, lane.number, news.0.clone()) {
+                    match safe.starter.start(safe.ports.clone(), (n, lane.of_lane), lane.number, news.0.clone()) {
                         Ok(()) => {
                             lane.counts.starts += 1;
                             lane.running = Running::Starting { since: now, memory: None };
