@@ -28,6 +28,8 @@ pub fn start(format: LogFormat, quiet: bool) {
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     refused: Mutex<BTreeMap<(&'static str, String), u64>>,
+    /// What was said, by whichever loop's watcher.
+    seen: Mutex<Seen>,
 }
 
 impl Log {
@@ -39,7 +41,6 @@ impl Log {
 
     /// Logs events until the switch has stopped.
     pub fn watch(&self, daemon: &impl Served, events: &Receiver<Event>) {
-        let mut seen = Seen::default();
         let mut next = Instant::now() + EVERY;
         loop {
             match events.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -56,9 +57,12 @@ impl Log {
                 Err(RecvTimeoutError::Timeout) => {
                     next = Instant::now() + EVERY;
                     daemon.every_second();
+                    // Locked before the status is read: an older status must not come after a newer one.
+                    let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
                     if let Ok(status) = daemon.status() {
                         seen.say(&status);
                     }
+                    drop(seen);
                     let refused = std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner));
                     for ((place, reason), connections) in refused {
                         warn!(place, reason, connections, "connection refused");
@@ -74,6 +78,8 @@ impl Log {
 struct Seen {
     drops: BTreeMap<(String, &'static str, String), u64>,
     counters: BTreeMap<(String, &'static str), u64>,
+    /// Faults of a bump's program, by downstream port and counter.
+    faults: BTreeMap<(String, &'static str), u64>,
     /// The guests' ports with a virtual machine monitor.
     guests: BTreeSet<String>,
 }
@@ -84,6 +90,12 @@ const STORMS: &str = "storms_detected";
 const LATE: &str = "late_frames";
 const RUN_OUT: &str = "pauses_run_out";
 const SILENT: &str = "cache_silent";
+/// Counters of a bump's program that are logged when they increase.
+const FAULTS: [(&str, &str); 3] = [
+    ("crashes", "program ended by itself"),
+    ("timeouts", "program killed at its deadline"),
+    ("broke_rules", "program killed because it damaged the shared memory"),
+];
 
 impl Seen {
     fn say(&mut self, status: &Status) {
@@ -99,6 +111,10 @@ impl Seen {
                 LATE => warn!(port, frames = new, total, "neighbour slow to pause"),
                 place => warn!(port, place, frames = new, total, "frames lost beside the switch"),
             }
+        }
+        for (port, counter, faults, total) in self.new_faults(status) {
+            let what = FAULTS.iter().find(|(name, _)| *name == counter).map_or(counter, |(_, what)| what);
+            warn!(port, faults, total, "{what}");
         }
         let of_guests = status.ports.iter().filter(|p| p.counters.contains_key("connected") && p.is_present());
         let guests: BTreeSet<String> = of_guests.map(|p| p.name.clone()).collect();
@@ -122,6 +138,21 @@ impl Seen {
             (new > 0).then(|| (key.0.clone(), key.1, new, *total))
         };
         self.counters.iter().filter_map(new).collect()
+    }
+
+    /// Faults of a bump's program: downstream port, counter, the increase, and the total.
+    fn new_faults(&mut self, status: &Status) -> Vec<(String, &'static str, u64, u64)> {
+        let mut news = Vec::new();
+        for lane in status.bump.iter().flat_map(|bump| &bump.lanes) {
+            for (name, _) in FAULTS {
+                let total = lane.counters.get(name).copied().unwrap_or(0);
+                let before = self.faults.insert((lane.port.clone(), name), total).unwrap_or(0);
+                if total > before {
+                    news.push((lane.port.clone(), name, total - before, total));
+                }
+            }
+        }
+        news
     }
 
     /// New drops: port, direction, reason, the increase, and the total.
@@ -148,6 +179,7 @@ impl Seen {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::bump::status::{BumpStatus, LaneStatus};
 
     /// A switch of these ports.
     pub fn status(ports: &[&str]) -> Status {
@@ -173,6 +205,24 @@ pub(super) mod tests {
         // A new endpoint is attached to the port.
         status.ports[1].dropped.insert("watchdog".into(), 1);
         assert_eq!(seen.news(&status), [("b".to_owned(), "to", "watchdog".to_owned(), 1, 1)]);
+    }
+
+    #[test]
+    fn each_fault_of_a_program_is_said_once() {
+        let mut seen = Seen::default();
+        let mut status = status(&["a"]);
+        let lane = LaneStatus { port: "3".into(), ..LaneStatus::default() };
+        status.bump = Some(Box::new(BumpStatus { lanes: vec![lane], ..BumpStatus::default() }));
+        assert!(seen.new_faults(&status).is_empty());
+        let mut count = |name: &str, n| {
+            status.bump.as_mut().unwrap().lanes[0].counters.insert(name.into(), n);
+            seen.new_faults(&status)
+        };
+        assert_eq!(count("crashes", 2), [("3".to_owned(), "crashes", 2, 2)]);
+        assert_eq!(count("starts", 3), []);
+        assert_eq!(count("timeouts", 1), [("3".to_owned(), "timeouts", 1, 1)]);
+        assert_eq!(count("broke_rules", 1), [("3".to_owned(), "broke_rules", 1, 1)]);
+        assert_eq!(count("crashes", 3), [("3".to_owned(), "crashes", 1, 3)]);
     }
 
     #[test]
