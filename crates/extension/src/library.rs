@@ -257,17 +257,16 @@ impl Library {
         result
     }
 
-    /// Random numbers of a call that is not about a queue.
-    fn rng(&self, called: &Called<'_>) -> Rng {
-        Rng::from_words(&[self.seed, called.now.as_ps(), called.port.into(), called.len.into()])
+    /// Random numbers for `classify` and `forward`, which are not about a queue: one for each bump or loop.
+    pub fn rng(&self) -> Rng {
+        Rng::from_words(&[self.seed, u64::from_be_bytes(*b"classify")])
     }
 
     /// `classify`: the packet's virtual queue. A number that none of the `queues` has counts as none.
-    pub fn classify(&self, called: &mut Called<'_>, queues: usize) -> Option<QueueId> {
+    pub fn classify(&self, called: &mut Called<'_>, rng: &mut Rng, queues: usize) -> Option<QueueId> {
         let Some(classify) = self.calls.classify else { return called.mapped };
-        let mut rng = self.rng(called);
         // SAFETY: the packet lives during the call.
-        let id = Library::call(&mut rng, called, None, &mut |_, _| false, |packet| unsafe { classify(packet) });
+        let id = Library::call(rng, called, None, &mut |_, _| false, |packet| unsafe { classify(packet) });
         let known = |id: &u16| usize::from(*id) < queues;
         if id == NO_QUEUE { None } else { u16::try_from(id).ok().filter(known) }
     }
@@ -328,12 +327,11 @@ impl Library {
     }
 
     /// `forward`: the port by which a packet leaves, if the program chooses one of `ports`; otherwise the other end of its link.
-    pub fn forward(&self, called: &mut Called<'_>, ports: u16) -> u16 {
+    pub fn forward(&self, called: &mut Called<'_>, rng: &mut Rng, ports: u16) -> u16 {
         let other = called.port ^ 1;
         let Some(forward) = self.calls.forward else { return other };
-        let mut rng = self.rng(called);
         // SAFETY: the packet lives during the call.
-        let port = Library::call(&mut rng, called, None, &mut |_, _| false, |packet| unsafe { forward(packet) });
+        let port = Library::call(rng, called, None, &mut |_, _| false, |packet| unsafe { forward(packet) });
         u16::try_from(port).ok().filter(|&port| port < ports).unwrap_or(other)
     }
 }

@@ -7,6 +7,7 @@ use sluicenet_node::packet::{Address, FlowKey, Framing, Kind, Packet};
 use sluicenet_proto::cee::qcn::{Message, Notification};
 use sluicenet_proto::frame::Frame;
 use sluicenet_proto::netbump::{Port, QueueId, Verdict, VirtualQueue};
+use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::Instant;
 use sluicenet_sim::pcapng::frame;
 use sluicenet_wire::ipv4::Ecn;
@@ -19,6 +20,7 @@ const ROOM: usize = 64;
 #[derive(Debug)]
 pub struct Simulated {
     library: Library,
+    rng: Rng,
     queues: Vec<QueueState>,
     framing: Framing,
     /// Ports of the bump's links.
@@ -35,6 +37,7 @@ impl Simulated {
     pub fn new(library: Library, framing: Framing, links: usize) -> Simulated {
         let links_end = 2 * links as u16;
         Simulated {
+            rng: library.rng(),
             library,
             queues: Vec::new(),
             framing,
@@ -106,14 +109,14 @@ impl Extension for Simulated {
         self.queues.push(self.library.init(queue, port));
     }
 
-    fn classify(&mut self, from: PortId, packet: &Packet, mapped: Option<QueueId>) -> Option<QueueId> {
+    fn classify(&mut self, now: Instant, from: PortId, packet: &Packet, mapped: Option<QueueId>) -> Option<QueueId> {
         if !self.library.chooses() {
             return mapped;
         }
         self.write(packet);
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut called = Called { mapped, ..self.called(Instant::ZERO, from, packet, &mut buffer) };
-        let queue = self.library.classify(&mut called, self.queues.len());
+        let mut called = Called { mapped, ..self.called(now, from, packet, &mut buffer) };
+        let queue = self.library.classify(&mut called, &mut self.rng, self.queues.len());
         self.buffer = buffer;
         queue
     }
@@ -152,14 +155,14 @@ impl Extension for Simulated {
         self.library.estimate_qlen(now, (&self.queues[usize::from(id)], queue))
     }
 
-    fn forward(&mut self, from: PortId, packet: &Packet) -> PortId {
+    fn forward(&mut self, now: Instant, from: PortId, packet: &Packet) -> PortId {
         if !self.library.chooses() {
             return from ^ 1;
         }
         self.write(packet);
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut called = self.called(Instant::ZERO, from, packet, &mut buffer);
-        let port = self.library.forward(&mut called, self.links_end);
+        let mut called = self.called(now, from, packet, &mut buffer);
+        let port = self.library.forward(&mut called, &mut self.rng, self.links_end);
         self.buffer = buffer;
         port
     }

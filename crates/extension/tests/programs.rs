@@ -119,7 +119,9 @@ fn a_program_without_calls_only_estimates() {
     assert_eq!(bump.library.estimate_qlen(later, (&bump.state, &bump.queue)), 15_380 - 1_500);
     let mut bytes = frame();
     let mut called = Called { buffer: &mut bytes, len: 1_514, wire_bytes: 1_538, port: 3, mapped: Some(0), now: later };
-    assert_eq!((bump.library.classify(&mut called, 1), bump.library.forward(&mut called, 4)), (Some(0), 2));
+    let rng = &mut bump.library.rng();
+    let queue = bump.library.classify(&mut called, rng, 1);
+    assert_eq!((queue, bump.library.forward(&mut called, rng, 4)), (Some(0), 2));
 }
 
 #[test]
@@ -158,9 +160,34 @@ fn a_program_can_have_every_call_of_its_own() {
         bytes[5] = byte;
         let mut called =
             Called { buffer: &mut bytes, len: 1_514, wire_bytes: 1_538, port: 1, mapped: None, now: Instant::ZERO };
-        assert_eq!(bump.library.classify(&mut called, 1), queue, "{byte}");
-        assert_eq!(bump.library.forward(&mut called, 4), port, "{byte}");
+        let rng = &mut bump.library.rng();
+        assert_eq!(bump.library.classify(&mut called, rng, 1), queue, "{byte}");
+        assert_eq!(bump.library.forward(&mut called, rng, 4), port, "{byte}");
     }
+}
+
+#[test]
+fn choices_of_the_same_packet_draw_other_random_numbers() {
+    let dir = Dir::new("extension-draws");
+    let body = "
+        int netbump_classify(Packet *p) { return (int)(1000 * netbump_random(p)); }
+        int netbump_forward(const Packet *p) { return (int)(1000 * netbump_random(p)); }";
+    let library = Library::load(&compiled(&dir, "draws", body), &[], 1).unwrap();
+    let draws = || -> Vec<(Option<u16>, u16)> {
+        let rng = &mut library.rng();
+        let one = |_| {
+            let mut bytes = frame();
+            let (buffer, now) = (&mut bytes[..], Instant::ZERO);
+            let mut called = Called { buffer, len: 1_514, wire_bytes: 1_538, port: 0, mapped: None, now };
+            let queue = library.classify(&mut called, rng, 1_000);
+            (queue, library.forward(&mut called, rng, 1_000))
+        };
+        (0..50).map(one).collect()
+    };
+    let all = draws();
+    let different: std::collections::BTreeSet<_> = all.iter().flat_map(|&(a, b)| [a.unwrap(), b]).collect();
+    assert!(different.len() > 80, "{different:?}");
+    assert_eq!(draws(), all, "the same in every run");
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub trait Extension: Debug + Send {
     /// `init`, for one virtual queue.
     fn init(&mut self, queue: QueueId, port: netbump::Port);
     /// `classify`: the virtual queue of a frame, given that of the map.
-    fn classify(&mut self, from: PortId, frame: &Packet, mapped: Option<QueueId>) -> Option<QueueId>;
+    fn classify(&mut self, now: Instant, from: PortId, frame: &Packet, mapped: Option<QueueId>) -> Option<QueueId>;
     /// `vAQM` and `process` for a frame, which it may change; frames of its own are added to `emitted`, each with the port
     /// by which it leaves.
     fn process(
@@ -43,7 +43,7 @@ pub trait Extension: Debug + Send {
     /// `estimateQlen`: bytes in a virtual queue.
     fn estimate_qlen(&self, now: Instant, queue: (QueueId, &VirtualQueue)) -> u64;
     /// `forward`: the port by which a frame leaves.
-    fn forward(&mut self, from: PortId, frame: &Packet) -> PortId;
+    fn forward(&mut self, now: Instant, from: PortId, frame: &Packet) -> PortId;
     /// Changes and frames of its own that a simulated packet cannot have, and that had no effect.
     fn ignored(&self) -> u64;
 }
@@ -268,7 +268,7 @@ impl Bump {
             }
             Table::Extension(extension, slots) => {
                 let mapped = map.queue_of(netbump::Packet::destination(&InBump { packet: frame, overhead }));
-                let queue = extension.classify(from, frame, mapped);
+                let queue = extension.classify(now, from, frame, mapped);
                 let verdict = match queue {
                     Some(id) => {
                         let slot = &mut slots[usize::from(id)];
@@ -282,7 +282,7 @@ impl Bump {
                     }
                     None => Verdict::Forward,
                 };
-                (verdict, queue, extension.forward(from, frame))
+                (verdict, queue, extension.forward(now, from, frame))
             }
         };
         ledger.unmapped += u64::from(queue.is_none());

@@ -5,6 +5,7 @@ use rustix::thread::set_no_new_privs;
 use sluicenet_dataplane::bump::program::{Callable, FRAME_MAX, Served, Starter, Work};
 use sluicenet_extension::{Called, Library, LoadError, QueueState};
 use sluicenet_proto::netbump::{Port, QueueId, Verdict, VirtualQueue};
+use sluicenet_proto::rng::Rng;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -22,6 +23,7 @@ const LANE_BITS: u32 = 9;
 /// A program that is called in this process.
 pub struct InProcess {
     library: Arc<Library>,
+    rng: Rng,
     /// The virtual queues that it knows, with the ports for which they began.
     queues: Vec<Option<(QueueState, Port)>>,
 }
@@ -29,7 +31,7 @@ pub struct InProcess {
 impl InProcess {
     /// A program that was loaded.
     pub fn new(library: Arc<Library>) -> InProcess {
-        InProcess { library, queues: Vec::new() }
+        InProcess { rng: library.rng(), library, queues: Vec::new() }
     }
 
     /// Loads a program from its bytes.
@@ -52,7 +54,7 @@ impl Callable for InProcess {
     }
 
     fn classify(&mut self, work: &Work, buffer: &mut [u8], queues: usize) -> Option<QueueId> {
-        self.library.classify(&mut called(work, buffer), queues)
+        self.library.classify(&mut called(work, buffer), &mut self.rng, queues)
     }
 
     fn process(
