@@ -23,6 +23,7 @@ use sluicenet_proto::netbump::{
     VirtualQueue, pass,
 };
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::ipv4::Ecn;
 
 /// An application from outside: a program with the interface of `netbump.h`.
 pub trait Extension: Debug + Send {
@@ -272,12 +273,19 @@ impl Bump {
                 let verdict = match queue {
                     Some(id) => {
                         let slot = &mut slots[usize::from(id)];
-                        let before = emitted.len();
+                        let (before, was_marked) = (emitted.len(), frame.ecn() == Ecn::Ce);
                         let verdict = extension.process(now, from, frame, (id, &mut slot.queue), emitted);
                         slot.counts.packets += u64::from(!is_notification);
-                        slot.counts.dropped += u64::from(matches!(verdict, Verdict::Drop(_)));
-                        slot.counts.consumed += u64::from(verdict == Verdict::Consume);
-                        slot.counts.notices += (emitted.len() - before) as u64;
+                        match verdict {
+                            Verdict::Forward => {
+                                slot.counts.marked += u64::from(!was_marked && frame.ecn() == Ecn::Ce);
+                            }
+                            Verdict::Drop(_) => slot.counts.dropped += 1,
+                            Verdict::Consume => slot.counts.consumed += 1,
+                        }
+                        // Its other frames are copies.
+                        let is_notice = |(_, own): &&(PortId, Packet)| own.as_notification().is_some();
+                        slot.counts.notices += emitted[before..].iter().filter(is_notice).count() as u64;
                         verdict
                     }
                     None => Verdict::Forward,

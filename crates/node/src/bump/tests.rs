@@ -1,5 +1,6 @@
 use super::*;
 use crate::packet::Address;
+use sluicenet_proto::cee::qcn;
 use sluicenet_proto::frame::{Pause, PrioritySet};
 use sluicenet_proto::netbump::{BumpCongestionPoint, BumpReactionPoint, Dctcp, Filter, Link, Stock};
 use sluicenet_proto::units::Rate;
@@ -141,6 +142,62 @@ fn a_congestion_point_notifies_senders_and_a_reaction_point_limits_them() {
     // A flow that nobody complained about is not limited.
     assert!((0..100).all(|_| reaction.receive(Instant::ZERO, 0, &packet(21, 3), true).is_some()));
     reaction.check();
+}
+
+/// Marks every frame, copies it back, and notifies its sender of each tenth; its choices need the time.
+#[derive(Debug)]
+struct Own(u32);
+
+impl Extension for Own {
+    fn init(&mut self, _queue: QueueId, _port: netbump::Port) {}
+    fn classify(&mut self, now: Instant, _: PortId, _: &Packet, mapped: Option<QueueId>) -> Option<QueueId> {
+        mapped.filter(|_| now > Instant::ZERO)
+    }
+    fn process(
+        &mut self,
+        _now: Instant,
+        from: PortId,
+        frame: &mut Packet,
+        _queue: (QueueId, &mut VirtualQueue),
+        emitted: &mut Vec<(PortId, Packet)>,
+    ) -> Verdict {
+        emitted.push((from, *frame));
+        if self.0.is_multiple_of(10) {
+            let notification = qcn::Notification { feedback: 1, offset: 0, delta: 0 };
+            emitted.push((from, frame.notification(&qcn::Message { cpid: 1, notification, priority: 0 }, 7)));
+        }
+        self.0 += 1;
+        frame.set_ecn(Ecn::Ce);
+        Verdict::Forward
+    }
+    fn estimate_qlen(&self, _now: Instant, (_, queue): (QueueId, &VirtualQueue)) -> u64 {
+        queue.bytes(Instant::ZERO)
+    }
+    fn forward(&mut self, now: Instant, from: PortId, _: &Packet) -> PortId {
+        from ^ PortId::from(now > Instant::ZERO)
+    }
+    fn ignored(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_program_is_told_the_time_and_its_marks_and_notifications_are_counted() {
+    let own = Program::Extension(Box::new(Own(0)));
+    let mut rig = Rig::new(Config { program: own, ..config(Stock::Dctcp(Dctcp::default())) });
+    for n in 0..30 {
+        let mut frame = packet(20, 3);
+        // Every third one was marked before.
+        if n % 3 == 0 {
+            frame.set_ecn(Ecn::Ce);
+        }
+        rig.receive(Instant(1), 0, &frame, false);
+        assert!(core::iter::from_fn(|| rig.sent(1)).count() == 1);
+        while rig.sent(0).is_some() {}
+    }
+    let counts = rig.bump.counts(3);
+    assert_eq!((counts.packets, counts.marked, counts.notices, rig.bump.ledger().emitted), (30, 20, 3, 33));
+    rig.check();
 }
 
 #[test]
