@@ -5,6 +5,7 @@
 //! frames.
 #![deny(unsafe_code)]
 
+mod exit;
 mod library;
 pub mod simulated;
 

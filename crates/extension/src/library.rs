@@ -1,6 +1,7 @@
 //! A loaded program, and calls to it.
 #![allow(unsafe_code)]
 
+use crate::exit::Calling;
 use rustix::fs::{MemfdFlags, memfd_create};
 use sluicenet_netbump::{Host, Made, NO_QUEUE, Packet, VERSION, VQueue};
 use sluicenet_proto::loss::DropReason;
@@ -92,6 +93,8 @@ pub struct Outcome {
 /// A program in this process.
 #[derive(Debug)]
 pub struct Library {
+    /// What it is called if it ends the process.
+    name: Box<str>,
     calls: Calls,
     seed: u64,
     /// Unloaded before the file behind it is closed.
@@ -162,12 +165,20 @@ impl Context<'_> {
 }
 
 impl Library {
-    /// Loads a program from its bytes, with its arguments. Each one loaded has variables of its own, even if their bytes are the
+    /// Loads the only program of this process.
+    ///
+    /// # Errors
+    /// Those of [`Library::load_named`].
+    pub fn load(bytes: &[u8], arguments: &[&str], seed: u64) -> Result<Library, LoadError> {
+        Library::load_named("the program of this bump", bytes, arguments, seed)
+    }
+
+    /// Loads a program from its bytes, with its arguments, and a name for messages. Each one loaded has variables of its own, even if their bytes are the
     /// same. The program's code runs: do not load what you do not trust with this process.
     ///
     /// # Errors
     /// No program, one of another version, or one that refuses its arguments.
-    pub fn load(bytes: &[u8], arguments: &[&str], seed: u64) -> Result<Library, LoadError> {
+    pub fn load_named(name: &str, bytes: &[u8], arguments: &[&str], seed: u64) -> Result<Library, LoadError> {
         let texts: Result<Vec<CString>, _> = arguments.iter().map(|text| CString::new(*text)).collect();
         let texts = texts.map_err(|_| LoadError::ZeroByte)?;
         let not_loaded = |e: &dyn fmt::Display| LoadError::NotLoaded(e.to_string());
@@ -176,6 +187,7 @@ impl Library {
         let mut copy = File::from(file.try_clone().map_err(|e| not_loaded(&e))?);
         copy.write_all(bytes).map_err(|e| not_loaded(&e))?;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let calling = Calling::begin(name);
         // SAFETY: initialisers of the library run. The caller trusts the program with this process.
         let library = unsafe { libloading::Library::new(&path) }
             .map_err(|e| not_loaded(&e.to_string().replace(&path, "the file")))?;
@@ -207,7 +219,8 @@ impl Library {
                 forward: library.get::<Forward>(b"netbump_forward\0").ok().map(|call| *call),
             }
         };
-        Ok(Library { calls, seed, _library: library, _file: file })
+        drop(calling);
+        Ok(Library { name: name.into(), calls, seed, _library: library, _file: file })
     }
 
     /// `init`: a virtual queue begins.
@@ -215,6 +228,7 @@ impl Library {
         let (rate, limit) = (port.rate.as_bps(), port.buffer_bytes.unwrap_or(0));
         let mut shown = Box::new(VQueue { tokens: 0, last_update: 0, rate, limit, id, user: std::ptr::null_mut() });
         if let Some(init) = self.calls.init {
+            let _calling = Calling::begin(&self.name);
             // SAFETY: the program uses the queue only in calls that are given it.
             unsafe { init(&mut *shown, rate) };
         }
@@ -233,6 +247,7 @@ impl Library {
 
     /// Calls the program with a packet.
     fn call<R>(
+        &self,
         rng: &mut Rng,
         called: &mut Called<'_>,
         queue: Option<&mut VirtualQueue>,
@@ -252,7 +267,9 @@ impl Library {
             host: &HOST,
             context: (&raw mut context).cast::<c_void>(),
         });
+        let calling = Calling::begin(&self.name);
         let result = call(&mut packet);
+        drop(calling);
         called.len = packet.len().min(capacity);
         result
     }
@@ -266,7 +283,7 @@ impl Library {
     pub fn classify(&self, called: &mut Called<'_>, rng: &mut Rng, queues: usize) -> Option<QueueId> {
         let Some(classify) = self.calls.classify else { return called.mapped };
         // SAFETY: the packet lives during the call.
-        let id = Library::call(rng, called, None, &mut |_, _| false, |packet| unsafe { classify(packet) });
+        let id = self.call(rng, called, None, &mut |_, _| false, |packet| unsafe { classify(packet) });
         let known = |id: &u16| usize::from(*id) < queues;
         if id == NO_QUEUE { None } else { u16::try_from(id).ok().filter(known) }
     }
@@ -287,7 +304,7 @@ impl Library {
             // Neighbours may have reported packets meanwhile.
             shown.tokens = queue.bytes(now);
         }
-        let code = Library::call(rng, called, Some(&mut *queue), send, |packet| {
+        let code = self.call(rng, called, Some(&mut *queue), send, |packet| {
             match (calls.vaqm, is_counted) {
                 (_, false) => {}
                 // SAFETY: packet and queue live during the call; so below.
@@ -314,6 +331,7 @@ impl Library {
     /// `estimateQlen`: bytes in a virtual queue.
     pub fn estimate_qlen(&self, now: Instant, (state, queue): (&QueueState, &VirtualQueue)) -> u64 {
         let shown = &state.shown;
+        let _calling = Calling::begin(&self.name);
         match (self.calls.estimate, self.calls.vaqm) {
             // SAFETY: the queue lives during the call.
             (Some(estimate), _) => unsafe { estimate(&**shown, now.as_ps()) },
@@ -331,7 +349,7 @@ impl Library {
         let other = called.port ^ 1;
         let Some(forward) = self.calls.forward else { return other };
         // SAFETY: the packet lives during the call.
-        let port = Library::call(rng, called, None, &mut |_, _| false, |packet| unsafe { forward(packet) });
+        let port = self.call(rng, called, None, &mut |_, _| false, |packet| unsafe { forward(packet) });
         u16::try_from(port).ok().filter(|&port| port < ports).unwrap_or(other)
     }
 }

@@ -190,6 +190,30 @@ fn choices_of_the_same_packet_draw_other_random_numbers() {
     assert_eq!(draws(), all, "the same in every run");
 }
 
+/// Lets a program end the process if another test has started this one; otherwise there is nothing to test.
+#[test]
+fn end_by_a_program() {
+    let Some(bytes) = std::env::var_os("SLUICENET_TEST_ENDS") else { return };
+    let bytes = std::fs::read(bytes).unwrap();
+    let library = Library::load_named("the program `mine.so`", &bytes, &[], 1).unwrap();
+    let mut bump = Bump { state: library.init(0, PORT), library, ..Bump::new(&bytes, &[]) };
+    bump.pass(Instant::ZERO, frame());
+}
+
+#[test]
+fn a_program_that_calls_exit_is_named_and_ends_the_run_as_a_failure() {
+    let dir = Dir::new("extension-exit");
+    let exits = "#include <stdlib.h>
+        int netbump_process(Packet *p, vQueue *vq) { (void)p; (void)vq; exit(0); }";
+    let path = dir.0.join("copy.so");
+    std::fs::write(&path, compiled(&dir, "exits", exits)).unwrap();
+    let mut run = std::process::Command::new(std::env::current_exe().unwrap());
+    run.args(["--exact", "end_by_a_program", "--nocapture"]).env("SLUICENET_TEST_ENDS", &path);
+    let output = run.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("the program `mine.so` has called exit"), "{output:?}");
+}
+
 #[test]
 fn a_frame_grows_no_longer_than_its_buffer_and_unknown_decisions_drop() {
     let dir = Dir::new("extension-long");

@@ -242,7 +242,8 @@ fn program(scenario: &Scenario, plan: &Plan, i: usize) -> Result<Program> {
     let seed = scenario.seed.wrapping_add(i as u64);
     if let [BumpApp::Program(app)] = &settings.app[..] {
         let arguments: Vec<&str> = app.arguments.split_whitespace().collect();
-        let library = Library::load(&app.file.content, &arguments, seed).map_err(|e| {
+        let name = format!("the program `{}`", app.file.path);
+        let library = Library::load_named(&name, &app.file.content, &arguments, seed).map_err(|e| {
             let message = format!("`{}` is no program for a bump: {e}", app.file.path);
             scenario.locations.error(&format!("bump.{i}.app.0.file"), message)
         })?;
