@@ -16,7 +16,7 @@
  *         return NETBUMP_FORWARD;
  *     }
  *
- * Build it with `cc -shared -fPIC -O2 -o mine.so mine.c`.
+ * Build it with `cc -shared -fPIC -O2 -I crates/netbump/include -o mine.so mine.c`.
  *
  * A virtual queue is used by one thread at a time. Different queues can be used at once, so keep what you know about a queue
  * in vq->user and not in a global variable.

@@ -168,8 +168,8 @@ pub fn lateness<'a>(cells: impl Iterator<Item = (&'a str, &'a str, &'a FabricFig
         format!("  at most {:.2} % of the fabric's events were later than the time of a frame\n", most * 100.0);
     for (name, stack, fabric) in cells.filter(|(.., fabric)| fabric.is_late()) {
         said += &format!(
-            "  {name} ({stack}): {:.1} % were, more than {:.0} %: THESE ARE THE MACHINE'S FIGURES AND NOT THE NETWORK'S; a larger \
-             testbed.slowdown, or fewer at work beside it, helps\n",
+            "  {name} ({stack}): {:.1} % were, more than {:.0} %: THESE ARE THE MACHINE'S FIGURES AND NOT THE NETWORK'S; lower \
+             rates, a larger testbed.slowdown where there is one, or `chrt -f 10` before the command helps\n",
             fabric.late_share * 100.0,
             LATE_MOST * 100.0
         );
