@@ -77,9 +77,14 @@ impl Namespace {
         Ok(Namespace { file, name: name.to_owned() })
     }
 
-    /// The namespace of this thread.
+    /// The namespace of this thread, by its name if it has one: another program, `clean` for example, finds it by that.
     pub fn current() -> Result<Namespace, KernelError> {
-        Namespace::open("/proc/thread-self/ns/net")
+        let own = Namespace::open("/proc/thread-self/ns/net")?;
+        let same = |name: &String| Namespace::open(name).is_ok_and(|named| named.is(&own).unwrap_or(false));
+        Ok(match all_named().unwrap_or_default().into_iter().find(same) {
+            Some(name) => Namespace { name, ..own },
+            None => own,
+        })
     }
 
     /// Whether both are the same namespace, even under different names.
@@ -178,16 +183,17 @@ pub(super) fn set_sysctl(name: &str, value: &str) -> Result<(), KernelError> {
 
 /// The existing namespaces whose names have the prefix of this project.
 pub fn named() -> Result<Vec<String>, KernelError> {
+    Ok(all_named()?.into_iter().filter(|name| name.starts_with(PREFIX)).collect())
+}
+
+fn all_named() -> Result<Vec<String>, KernelError> {
     let entries = match std::fs::read_dir(NAMED) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.tried(|| NAMED.to_owned())?,
     };
     let mut names = Vec::new();
     for entry in entries {
-        let name = entry.tried(|| NAMED.to_owned())?.file_name().to_string_lossy().into_owned();
-        if name.starts_with(PREFIX) {
-            names.push(name);
-        }
+        names.push(entry.tried(|| NAMED.to_owned())?.file_name().to_string_lossy().into_owned());
     }
     names.sort();
     Ok(names)
@@ -233,6 +239,19 @@ mod tests {
         let names =
             || -> Vec<_> { std::fs::read_dir("/sys/class/net").unwrap().map(|e| e.unwrap().file_name()).collect() };
         assert_eq!(own.enter_with_sysfs(names).unwrap(), names());
+    }
+
+    #[test]
+    fn the_namespace_of_a_thread_has_its_name() {
+        if let Err(e) = may_make_namespaces() {
+            println!("skipped: {e}");
+            return;
+        }
+        let name = format!("sluice-name{}", std::process::id());
+        let namespace = Namespace::create(&name).unwrap();
+        let found = namespace.enter(|| Namespace::current().map(|own| own.name().to_owned())).unwrap();
+        Namespace::delete(&name).unwrap();
+        assert_eq!(found.unwrap(), name);
     }
 
     #[test]
