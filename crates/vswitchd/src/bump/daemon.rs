@@ -584,7 +584,8 @@ fn modes(
     let arguments = program.arguments();
     if program.in_process {
         let name = format!("the program `{}`", program.file);
-        let library = Library::load_named(&name, &program.content, &arguments, program.seed).map_err(io::Error::other)?;
+        let library =
+            Library::load_named(&name, &program.content, &arguments, program.seed).map_err(io::Error::other)?;
         let library = Arc::new(library);
         return Ok((0..loops).map(|_| Mode::Fast(Box::new(InProcess::new(library.clone())))).collect());
     }
