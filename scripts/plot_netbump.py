@@ -76,8 +76,10 @@ def figure_5_10(root: Path) -> None:
 
 
 def figure_updates(root: Path) -> None:
-    """The distance of estimates from the queue, by the delay or the size of updates, once the flows have recovered from
-    the losses of their first windows."""
+    """The distance of estimates from the queue, by the delay or the size of updates.
+
+    Samples begin when the flows have recovered from the losses of their first windows.
+    """
     ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")[1]
     say("run", "bump", "median", "90 %", "within 2 MTU", "within 3 MTU")
     for name, result in runs(root).items():
@@ -154,7 +156,17 @@ def figure_5_17(root: Path) -> None:
     """The rates of three UDP flows and the virtual queue of the congestion point."""
     found = {"QCN" if "kind" in name else "without QCN": result for name, result in runs(root).items()}
     _, axes = plt.subplots(2, len(found), figsize=(4.5 * len(found), 4.5), layout="constrained", sharex=True)
-    say("run", "longest KB", "above 40 KB, ms", "after 1 s", "Mb/s 15 to 20 s", "Jain", "drops", "held back", "each, Mb/s")
+    say(
+        "run",
+        "longest KB",
+        "above 40 KB, ms",
+        "after 1 s",
+        "Mb/s 15 to 20 s",
+        "Jain",
+        "drops",
+        "held back",
+        "each, Mb/s",
+    )
     for (above, below), (name, result) in zip(axes.T, found.items(), strict=True):
         streams = result.streams
         step = streams["interval_ms"] / 1e3

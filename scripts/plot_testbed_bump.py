@@ -3,7 +3,7 @@
 
 usage: plot_testbed_bump.py (5-10|5-11|5-14|5-15|5-16|5-17) RESULT.json... > PLOT.svg
 
-RESULT.json is the output of `sluicenet testbed bump --json` for the scenario of that figure in scenarios/alfares2012/testbed.
+RESULT.json is the output of `sluicenet testbed bump --json` for that figure in scenarios/alfares2012/testbed.
 Several results are in one picture.
 """
 
@@ -136,7 +136,9 @@ def jain(rates: list[float]) -> float:
 def figure_5_16(cells: list[Cell]) -> None:
     """The rates of five flows that begin one after the other, and how equal they are; kernel beside simulator."""
     cells = reacting(cells)
-    _, axes = plt.subplots(2, len(cells), figsize=(3.4 * len(cells), 4.6), layout="constrained", sharex=True, sharey=True)
+    _, axes = plt.subplots(
+        2, len(cells), figsize=(3.4 * len(cells), 4.6), layout="constrained", sharex=True, sharey=True
+    )
     say("run", "world", "Jain, 1 s", "least", "Mb/s of all")
     for (above, below), cell in zip(axes.T, cells, strict=True):
         simulated = (cell.get("simulated") or {}).get("streams")
