@@ -61,7 +61,7 @@ struct Run {
 /// Which of the switches that run.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Which {
-    /// Its control socket; default that of the only running switch
+    /// Its control socket; default that of the only one that runs
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Its name
@@ -183,7 +183,7 @@ impl Which {
             [] => Err(Failure::Input(format!("no switch runs in {}; say where with --control", folder.display()))),
             several => {
                 let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
-                Err(Failure::Input(format!("several switches run: say which with --name: {}", names.join(", "))))
+                Err(Failure::Input(format!("several run: say which with --name: {}", names.join(", "))))
             }
         }
     }

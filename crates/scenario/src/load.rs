@@ -112,6 +112,7 @@ impl Loaded {
         let document = Arc::new(document);
         scenario.locations = Locations::new(&document);
         warnings.extend(idle_oversubscription(&document, &scenario)?);
+        warnings.extend(idle_xco(&document, &scenario)?);
         warnings.append(&mut files.warnings);
         let overrides = overrides.to_vec();
         Ok(Loaded { scenario, file, source, overrides, warnings, document, files: Mutex::new(files) })
@@ -475,6 +476,15 @@ fn idle_oversubscription(doc: &Document, scenario: &Scenario) -> Result<Option<W
     };
     let message = "`oversubscription` changes nothing: it is of routing = \"hierarchical\" alone";
     Ok((is_given && !is_used).then(|| scenario.locations.warning(KEY, message)))
+}
+
+/// A warning of an `[xco]` that nothing turns on.
+fn idle_xco(doc: &Document, scenario: &Scenario) -> Result<Option<Warning>> {
+    let is_given = Section::root(doc, &ROOT)?.has("xco");
+    let says = scenario.locations.line_of("xco.enabled").is_some()
+        || sweep::shown(doc)?.iter().any(|shown| shown.axis.key.starts_with("xco"));
+    let message = "`[xco]` without `enabled = true` changes nothing";
+    Ok((is_given && !says).then(|| scenario.locations.warning("xco", message)))
 }
 
 impl Topology {

@@ -154,7 +154,7 @@ pub struct Wanted {
 /// ([`ErrorKind::BrokenPipe`]) is no error.
 pub fn record(path: &Path, wanted: &Wanted, out: &mut impl Write, is_over: impl Fn() -> bool) -> io::Result<Summary> {
     let stream = UnixStream::connect(path)
-        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}: no switch runs there", path.display())))?;
+        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}: nothing runs there", path.display())))?;
     let request = Request::Capture { port: wanted.port.clone(), snaplen: wanted.snaplen, count: wanted.count };
     let mut line = serde_json::to_vec(&request).map_err(io::Error::other)?;
     line.push(b'\n');

@@ -93,14 +93,14 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Creates the socket; an error if a switch answers there already.
+    /// Creates the socket; an error if a program answers there already.
     pub fn bind(path: &Path) -> io::Result<Socket> {
         let context = |e: io::Error| io::Error::new(e.kind(), format!("control socket {}: {e}", path.display()));
         if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(context)?;
         }
         if UnixStream::connect(path).is_ok() {
-            return Err(context(io::Error::new(ErrorKind::AddrInUse, "a switch answers there already")));
+            return Err(context(io::Error::new(ErrorKind::AddrInUse, "a program answers there already")));
         }
         match std::fs::symlink_metadata(path) {
             Ok(meta) if std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()) => {
@@ -282,7 +282,7 @@ pub fn ask(path: &Path, request: &Request) -> io::Result<Answer> {
 fn ask_at(path: &Path, request: &Request) -> io::Result<UnixStream> {
     let context = |e: io::Error| {
         let hint = match e.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => ": no switch runs there",
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => ": nothing runs there",
             _ => "",
         };
         io::Error::new(e.kind(), format!("{}: {e}{hint}", path.display()))

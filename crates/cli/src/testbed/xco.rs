@@ -54,6 +54,13 @@ impl Xco {
             Ok((short(&v.label, &plan.traffic), plan))
         });
         let plans = plans.collect::<Result<Vec<_>, Failure>>()?;
+        let is_nowhere = |has: fn(&Traffic) -> bool| !plans.iter().any(|(_, plan)| has(&plan.traffic));
+        if self.blocks && is_nowhere(|traffic| !traffic.rounds.is_empty()) {
+            return Err(Failure::Input("--blocks: the scenario has no rounds (workload `incast`)".into()));
+        }
+        if self.migrate && is_nowhere(|traffic| !traffic.finite.is_empty()) {
+            return Err(Failure::Input("--migrate: the scenario has no flow with `bytes`".into()));
+        }
         let mut lacks = missing();
         if self.blocks {
             lacks.extend(missing_for_blocks());

@@ -131,7 +131,7 @@ fn an_idle_switch_sleeps_and_stops_when_told() {
         .arg(running.folder.join("vs.toml"))
         .output();
     let refused = String::from_utf8(refused.unwrap().stderr).unwrap();
-    assert!(refused.contains("a switch answers there already"), "{refused}");
+    assert!(refused.contains("a program answers there already"), "{refused}");
     assert!(matches!(running.ask(Request::Stop), Answer::Ok(_)));
     let mut report = String::new();
     running.child.stdout.take().unwrap().read_to_string(&mut report).unwrap();

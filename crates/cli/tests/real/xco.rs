@@ -247,7 +247,9 @@ fn without_its_controller_everybody_sends_and_with_it_they_wait_again() {
     assert!(uplink(&switches[0].status(), "xco_uncontrolled_frames") > 0);
     let controller = net.controller(0, "lease = \"5 s\"");
     controller.members(3);
-    switches[0].until("it is controlled again", |s| uplink(s, "xco_uncontrolled") == 0);
+    for switch in &switches {
+        switch.until("it is controlled again", |s| uplink(s, "xco_uncontrolled") == 0);
+    }
     assert_eq!(net.load(), 2 * EACH);
 }
 

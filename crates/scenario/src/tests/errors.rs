@@ -312,6 +312,9 @@ fn control_loops_and_what_stands_for_a_fat_tree() {
     assert_eq!(warnings(&idle, &["topology.routing=hierarchical"]), "");
     assert_eq!(warnings(&idle, &["sweep.topology.routing=[\"two-level\", \"hierarchical\"]"]), "");
     assert!(!warnings(CONTROL, &["sweep.topology.oversubscription=[2, 4]"]).is_empty());
+    let idle = format!("{CONTROL}\n[xco]\nslice = \"2 ms\"\n");
+    assert!(warnings(&idle, &[]).contains("without `enabled = true`"), "{}", warnings(&idle, &[]));
+    assert_eq!(warnings(&idle, &["xco.enabled=false"]), "");
     let link = |routing: &str, level: usize| {
         parse(&CONTROL.replace("global-first-fit", routing)).unwrap().scenario.topology.levels[level].rate.as_bps()
     };
