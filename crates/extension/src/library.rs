@@ -21,8 +21,6 @@ pub enum LoadError {
     NotLoaded(String),
     /// It does not define what every program defines.
     NoProgram,
-    /// It defines none of the calls.
-    NoCalls,
     /// It was built for another version of the interface.
     Version(u32),
     /// An argument holds a zero byte.
@@ -36,7 +34,6 @@ impl fmt::Display for LoadError {
         match self {
             LoadError::NotLoaded(why) => write!(f, "it cannot be loaded: {why}"),
             LoadError::NoProgram => f.write_str("`NETBUMP_PROGRAM` stands nowhere in it"),
-            LoadError::NoCalls => f.write_str("it defines none of the six calls, such as `netbump_process`"),
             LoadError::Version(version) => {
                 write!(f, "it was built for version {version} of netbump.h, and this is version {VERSION}")
             }
@@ -223,18 +220,6 @@ impl Library {
             }
         };
         drop(calling);
-        let Calls { init, classify, vaqm, estimate, process, forward } = &calls;
-        let some = [
-            init.is_some(),
-            classify.is_some(),
-            vaqm.is_some(),
-            estimate.is_some(),
-            process.is_some(),
-            forward.is_some(),
-        ];
-        if !some.contains(&true) {
-            return Err(LoadError::NoCalls);
-        }
         Ok(Library { name: name.into(), calls, seed, _library: library, _file: file })
     }
 

@@ -36,7 +36,7 @@ settings! {
         let hysteresis: Or<Duration, NoHysteresis> [POSITIVE_TIME] = Or::Value(Duration::from_us(50)),
         /// Time for which no frame waits before a slice is given back; never where absent.
         field hysteresis: Option<Duration> = hysteresis.value(),
-        /// the rate up to which a flow sends without a slice; default 4 % of the uplink
+        /// the rate up to which a flow sends without a slice; default a twenty-fifth of the uplink's rate
         small_flow: Rate [XCO_SMALL] = Rate(link.as_bps() * SMALL_PERCENT / 100),
         /// the priority of messages; 0: they have no 802.1Q tag
         priority: u8 [0..=7] = 7,
