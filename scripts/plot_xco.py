@@ -45,7 +45,7 @@ def figure_27(roots: list[str]) -> None:
         rates = sorted(flow["mbps"] for flow in by_machines[machines[-1]].streams["each"])
         right.plot(range(len(rates)), rates, label=name)
     left.set(xlabel="machines", ylabel="lost frames (%)", ylim=(-3, 103), xlim=(0, None))
-    right.set(xlabel=f"flows of {machines[-1]} machines, sorted", ylabel="payload (Mb/s)", ylim=(0, None))
+    right.set(xlabel=f"{len(rates)} flows of {machines[-1]} machines, sorted", ylabel="payload (Mb/s)", ylim=(0, None))
     left.legend(frameon=False)
     right.legend(frameon=False)
 
