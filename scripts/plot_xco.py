@@ -1,14 +1,11 @@
 #!/usr/bin/env python3
-"""The pictures of docs/results/xco.md and xco-real.md, as SVG; their numbers on the terminal.
+"""The picture of docs/results/xco.md, as SVG; its numbers on the terminal.
 
 usage: plot_xco.py 27 DIR... > PLOT.svg
-       plot_xco.py 19 RESULT.json > PLOT.svg
 
-DIR is the sweep of scenarios/rajanna2012/fig-27.toml for one number of machines. RESULT.json is the output of
-`sluicenet testbed xco --migrate --simulate --json` for scenarios/rajanna2012/testbed/fig-19.toml.
+DIR is the sweep of scenarios/rajanna2012/fig-27.toml for one number of machines.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -50,37 +47,13 @@ def figure_27(roots: list[str]) -> None:
     right.legend(frameon=False)
 
 
-def figure_19(names: list[str]) -> None:
-    """The time of a migration beside other flows."""
-    cells = json.loads(Path(names[0]).read_text())["cells"]
-    ax = plt.subplots(figsize=(6.4, 3), layout="constrained")[1]
-    beside: list[str] = []
-    bars: dict[str, list[float]] = {}
-    limit = max(cell["measured_s"] for cell in cells)
-    for cell in cells:
-        coordination = "without XCo" if cell["coordination"] == "without XCo" else "with XCo"
-        label = cell["variant"].split(",")[0]
-        if label not in beside:
-            beside.append(label)
-        for world, times in (("real", cell.get("finite")), ("simulated", (cell.get("simulated") or {}).get("finite"))):
-            took = times["max_ms"] / 1e3 if times and times["count"] else limit
-            bars.setdefault(f"{coordination}, {world}", []).append(took)
-            print(f"{label:>24} {coordination:>12} {world:>10} {took:7.1f} s", file=sys.stderr)
-    for k, (name, took) in enumerate(bars.items()):
-        ax.bar([i + 0.2 * (k - 1.5) for i in range(len(took))], took, 0.19, label=name)
-    ax.set_xticks(range(len(beside)), beside)
-    ax.set(ylabel="time of the migration (s)")
-    ax.legend(frameon=False, fontsize="small")
-
-
 def main() -> None:
     """Draws a figure as SVG."""
-    figures = {"27": figure_27, "19": figure_19}
-    if len(sys.argv) < 3 or sys.argv[1] not in figures:
+    if len(sys.argv) < 3 or sys.argv[1] != "27":
         sys.exit(__doc__)
     mpl.use("svg")
     mpl.rcParams.update({"svg.hashsalt": "sluicenet"})
-    figures[sys.argv[1]](sys.argv[2:])
+    figure_27(sys.argv[2:])
     plt.savefig(sys.stdout.buffer, format="svg", metadata={"Date": None})
 
 
