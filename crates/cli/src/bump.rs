@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use super::switch::{CaptureArgs, Which, show};
 use super::table::{Table, count, short};
-use super::{Global, output};
+use super::{Global, output, supervised};
 use sluicenet_proto::units::Rate;
 use sluicenet_vswitchd::bump::learn::{self, Source};
 use sluicenet_vswitchd::bump::program::serve;
@@ -11,9 +11,8 @@ use sluicenet_vswitchd::bump::status::BumpStatus;
 use sluicenet_vswitchd::bump::{AppFile, Config, Daemon};
 use sluicenet_vswitchd::control::{Answer, Request, stop};
 use sluicenet_vswitchd::log;
-use sluicenet_vswitchd::supervisor::supervise;
+use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Command;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct BumpVerb {
@@ -163,31 +162,14 @@ impl Run {
             show(&status, global);
             return Ok(());
         }
-        let program = std::env::current_exe().map_err(|e| Failure::Failed(format!("this program: {e}")))?;
-        let mut command = Command::new(program);
-        command.args(["bump", "run", "--once"]).arg(&self.file);
-        if let Some(app) = &self.app {
-            command.arg("--app").arg(app);
+        let mut args: Vec<OsString> = ["bump", "run", "--once"].map(OsString::from).into();
+        args.push(self.file.into());
+        if let Some(app) = self.app {
+            args.extend(["--app".into(), app.into()]);
         }
-        if let Some(arguments) = &self.args {
-            command.arg(format!("--args={arguments}"));
-        }
-        if self.in_process {
-            command.arg("--in-process");
-        }
-        if global.json {
-            command.arg("--json");
-        }
-        if global.quiet {
-            command.arg("--quiet");
-        }
-        match supervise(&mut command, "bump")
-            .map_err(|e| Failure::Failed(format!("the bump cannot be started: {e}")))?
-        {
-            0 => Ok(()),
-            // It has said why.
-            _ => Err(Failure::Told),
-        }
+        args.extend(self.args.map(|arguments| format!("--args={arguments}").into()));
+        args.extend(self.in_process.then(|| "--in-process".into()));
+        supervised::run("bump", args, global)
     }
 }
 

@@ -3,15 +3,14 @@
 use super::failure::Failure;
 use super::switch::{Which, show};
 use super::table::{Table, count};
-use super::{Global, output};
+use super::{Global, output, supervised};
 use sluicenet_vswitchd::control::{Request, stop};
 use sluicenet_vswitchd::log;
 use sluicenet_vswitchd::status::Status;
-use sluicenet_vswitchd::supervisor::supervise;
 use sluicenet_vswitchd::xco::status::XcoStatus;
 use sluicenet_vswitchd::xco::{AgentFile, Config, run_agent, run_controller};
+use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Command;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct XcoVerb {
@@ -98,22 +97,9 @@ impl Agent {
             show(&status, global);
             return Ok(());
         }
-        let program = std::env::current_exe().map_err(|e| Failure::Failed(format!("this program: {e}")))?;
-        let mut command = Command::new(program);
-        command.args(["xco", "agent", "--once"]).arg(&self.file);
-        if global.json {
-            command.arg("--json");
-        }
-        if global.quiet {
-            command.arg("--quiet");
-        }
         // The queues of a dead agent may be shut: its successor makes them anew.
-        let outcome = supervise(&mut command, "agent");
-        match outcome.map_err(|e| Failure::Failed(format!("the agent cannot be started: {e}")))? {
-            0 => Ok(()),
-            // It has said why.
-            _ => Err(Failure::Told),
-        }
+        let verb = ["xco", "agent", "--once"].map(OsString::from);
+        supervised::run("agent", verb.into_iter().chain([self.file.into()]), global)
     }
 }
 

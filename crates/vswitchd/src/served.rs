@@ -2,12 +2,17 @@
 
 use super::control::{Answer, Request};
 use super::log::Log;
+use super::metrics;
 use super::status::Status;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
 use sluicenet_dataplane::shm;
 use sluicenet_dataplane::tap::Capture;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 
 /// A running switch or bump, as its other threads see it.
 pub(crate) trait Served: Send + Sync + 'static {
@@ -49,6 +54,29 @@ pub(crate) trait Served: Send + Sync + 'static {
 
     /// Called once a second.
     fn every_second(&self);
+}
+
+/// Starts the thread that handles signals, until the handle is closed.
+pub(crate) fn listen_to_signals(served: &Arc<impl Served>) -> io::Result<(Handle, JoinHandle<()>)> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let (handle, served) = (signals.handle(), Arc::clone(served));
+    let thread = std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if signal == SIGHUP {
+                served.answer(Request::Reload);
+            } else {
+                served.stop();
+            }
+        }
+    });
+    Ok((handle, thread))
+}
+
+/// Starts the thread that serves metrics, if there is a server. It ends with the process: nothing waits for a slow client.
+pub(crate) fn serve_metrics(served: &Arc<impl Served>, metrics: Option<metrics::Server>) -> io::Result<()> {
+    let Some(metrics) = metrics else { return Ok(()) };
+    let served = Arc::clone(served);
+    std::thread::Builder::new().name("metrics".into()).spawn(move || metrics.serve(&served)).map(drop)
 }
 
 /// A port in shared memory that a program uses; released when dropped.

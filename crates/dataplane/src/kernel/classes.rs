@@ -21,7 +21,7 @@ use super::netns::Namespace;
 use super::qdisc::{HEADER, RTM_GETQDISC, RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS, header, remove_root};
 use super::sys::{self, Wait};
 use crate::leftovers::{self, Leftover};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
@@ -142,12 +142,7 @@ impl Classes {
     /// The kernel refuses.
     pub fn remove(namespace: &Namespace, device: &str) -> Result<bool, KernelError> {
         let removed = namespace.enter(|| -> Result<bool, KernelError> {
-            let link = match Links::open()?.get(device) {
-                Err(e) if e.why().kind() == ErrorKind::NotFound || e.why().raw_os_error() == Some(libc::ENODEV) => {
-                    return Ok(false);
-                }
-                link => link?,
-            };
+            let Some(link) = Links::open()?.find(device)? else { return Ok(false) };
             let what = || format!("removing the classes at {device}");
             let mut netlink = Netlink::route().tried(what)?;
             remove_root(&mut netlink, link.index, MAJOR).tried(what)

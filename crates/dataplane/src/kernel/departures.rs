@@ -122,12 +122,7 @@ impl Departures {
     /// The kernel refuses.
     pub fn remove(namespace: &Namespace, device: &str) -> Result<bool, KernelError> {
         let removed = namespace.enter(|| -> Result<bool, KernelError> {
-            let link = match Links::open()?.get(device) {
-                Err(e) if e.why().kind() == ErrorKind::NotFound || e.why().raw_os_error() == Some(libc::ENODEV) => {
-                    return Ok(false);
-                }
-                link => link?,
-            };
+            let Some(link) = Links::open()?.find(device)? else { return Ok(false) };
             let what = || format!("removing the departure times at {device}");
             let mut netlink = Netlink::route().tried(what)?;
             remove_at(&mut netlink, link.index).tried(what)

@@ -3,7 +3,7 @@
 use super::error::{KernelError, Tried};
 use super::netlink::{ACK, CREATE, DUMP, EXCLUSIVE, Message, Netlink, REPLACE, attributes, word};
 use super::sys;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -175,6 +175,14 @@ impl Links {
             .with_name(IFLA_IFNAME, name)
             .with_nested(IFLA_LINKINFO, &[], |m| m.with(IFLA_INFO_KIND, b"bridge"));
         self.0.tell(message).tried(|| format!("making the bridge {name}"))
+    }
+
+    /// A device by its name; none if there is no such device.
+    pub fn find(&mut self, name: &str) -> Result<Option<Link>, KernelError> {
+        match self.get(name) {
+            Err(e) if e.why().kind() == ErrorKind::NotFound || e.why().raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            link => link.map(Some),
+        }
     }
 
     /// A device by its name.

@@ -10,7 +10,7 @@ use super::link::Links;
 use super::netns::Namespace;
 use super::sys;
 use crate::leftovers::{self, Leftover};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// The names of the two programs, by which they are found again.
@@ -66,12 +66,7 @@ impl Wire {
     /// The kernel refuses.
     pub fn remove(namespace: &Namespace, device: &str) -> Result<bool, KernelError> {
         let removed = namespace.enter(|| -> Result<bool, KernelError> {
-            let link = match Links::open()?.get(device) {
-                Err(e) if e.why().kind() == ErrorKind::NotFound || e.why().raw_os_error() == Some(libc::ENODEV) => {
-                    return Ok(false);
-                }
-                link => link?,
-            };
+            let Some(link) = Links::open()?.find(device)? else { return Ok(false) };
             let remove = || -> io::Result<bool> {
                 let programs = sys::attached(link.index, REDIRECTS)?;
                 programs.iter().try_for_each(|program| sys::detach(link.index, program.as_fd()))?;

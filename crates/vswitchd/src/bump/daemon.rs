@@ -10,12 +10,10 @@ use crate::log::Log;
 use crate::metrics;
 use crate::opened::{Opened, PACKET_BUFFERS, namespace, open_all};
 use crate::privileges::{self, Becomes, Rights};
-use crate::served::{Attached, Served};
+use crate::served::{Attached, Served, listen_to_signals, serve_metrics};
 use crate::status::{Ledger, PortStatus, Status, by_name};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use sluicenet_dataplane::bump::program::{Mode, Safe};
 use sluicenet_dataplane::bump::{EndReport, Loop, QueueReport, Report, Settings, Updates, loops, loops_with};
 use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
@@ -290,17 +288,7 @@ impl Daemon {
             listener: socket.listener()?,
             log: Log::default(),
         });
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let (handle, signalled) = (signals.handle(), Arc::clone(&daemon));
-        let signal_thread = std::thread::spawn(move || {
-            for signal in signals.forever() {
-                if signal == SIGHUP {
-                    signalled.answer(Request::Reload);
-                } else {
-                    signalled.stop();
-                }
-            }
-        });
+        let (signals, signal_thread) = listen_to_signals(&daemon)?;
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
         for (n, one) in loops.into_iter().enumerate() {
@@ -311,11 +299,7 @@ impl Daemon {
             let watched = Arc::clone(&daemon);
             watchers.push(std::thread::spawn(move || watched.log.watch(&*watched, &events)));
         }
-        if let Some(metrics) = metrics {
-            let served = Arc::clone(&daemon);
-            // The thread ends with the process: nothing waits for a slow client.
-            std::thread::Builder::new().name("metrics".into()).spawn(move || metrics.serve(&served))?;
-        }
+        serve_metrics(&daemon, metrics)?;
         let outcome = socket.serve(&daemon);
         stop.store(true, Ordering::Relaxed);
         // An empty job wakes a sleeping loop, which then sees `stop`.
@@ -327,7 +311,7 @@ impl Daemon {
             queues = table;
             ran = ran.and(outcome);
         }
-        handle.close();
+        signals.close();
         let _ = signal_thread.join();
         watchers.into_iter().for_each(|watcher| _ = watcher.join());
         outcome?;

@@ -2,17 +2,15 @@
 
 use super::{Daemon, State};
 use crate::config::{Config, PortConfig};
-use crate::control::{Request, Socket};
+use crate::control::Socket;
 use crate::log::Log;
 use crate::metrics;
 use crate::opened::{Opened, open_all};
 use crate::privileges::{self, Becomes, Rights};
-use crate::served::Served;
+use crate::served::{listen_to_signals, serve_metrics};
 use crate::status::{Snapshot, Status};
 use crate::uplink;
 use rustix::thread::CapabilitySet;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
 use sluicenet_dataplane::engine::Engine;
 use sluicenet_dataplane::port::Port;
 use sluicenet_node::gate::StationPolicy;
@@ -99,17 +97,13 @@ impl Daemon {
             listener: socket.listener()?,
             log: Log::default(),
         });
-        let (signals, signal_thread) = daemon.listen_to_signals()?;
+        let (signals, signal_thread) = listen_to_signals(&daemon)?;
         let stop = Arc::new(AtomicBool::new(false));
         let switch = run_engine(engine, Arc::clone(&stop))?;
         let watched = Arc::clone(&daemon);
         let watcher =
             std::thread::Builder::new().name("log".into()).spawn(move || watched.log.watch(&*watched, &events))?;
-        if let Some(metrics) = metrics {
-            let served = Arc::clone(&daemon);
-            // The thread ends with the process: nothing waits for a slow client.
-            std::thread::Builder::new().name("metrics".into()).spawn(move || metrics.serve(&served))?;
-        }
+        serve_metrics(&daemon, metrics)?;
         let outcome = daemon.install_all(ports, policy).and_then(|()| socket.serve(&daemon));
         stop.store(true, Ordering::Relaxed);
         // An empty job wakes the engine, which then sees `stop`.
@@ -131,22 +125,6 @@ impl Daemon {
             "switch stopped"
         );
         Ok(status)
-    }
-
-    /// Starts the thread that handles signals.
-    fn listen_to_signals(self: &Arc<Daemon>) -> io::Result<(Handle, JoinHandle<()>)> {
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let (handle, daemon) = (signals.handle(), Arc::clone(self));
-        let thread = std::thread::spawn(move || {
-            for signal in signals.forever() {
-                if signal == SIGHUP {
-                    daemon.answer(Request::Reload);
-                } else {
-                    daemon.stop();
-                }
-            }
-        });
-        Ok((handle, thread))
     }
 
     /// Puts the ports that were opened at the start into service.

@@ -7,11 +7,9 @@ use crate::control::{Answer, Request, Socket};
 use crate::log::Log;
 use crate::metrics;
 use crate::privileges::{self, Becomes};
-use crate::served::{Attached, Served};
+use crate::served::{Attached, Served, listen_to_signals, serve_metrics};
 use crate::status::{PortStatus, Status};
 use rustix::thread::CapabilitySet;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::tap::Capture;
 use sluicenet_wire::ethernet::MacAddress;
@@ -128,17 +126,7 @@ impl<P: Program> Daemon<P> {
             listener: socket.listener()?,
             log: Log::default(),
         });
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let (handle, signalled) = (signals.handle(), Arc::clone(&daemon));
-        let signal_thread = std::thread::spawn(move || {
-            for signal in signals.forever() {
-                if signal == SIGHUP {
-                    signalled.answer(Request::Reload);
-                } else {
-                    signalled.stop();
-                }
-            }
-        });
+        let (signals, signal_thread) = listen_to_signals(&daemon)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (stops, ends) = (Arc::clone(&stop), Arc::clone(&daemon));
         let thread = std::thread::Builder::new().name(P::WHAT.into()).spawn(move || {
@@ -148,11 +136,7 @@ impl<P: Program> Daemon<P> {
             let (xco, counters) = program.status(&ends.config());
             (outcome, ends.with(xco, counters))
         })?;
-        if let Some(metrics) = metrics {
-            let served = Arc::clone(&daemon);
-            // The thread ends with the process: nothing waits for a slow client.
-            std::thread::Builder::new().name("metrics".into()).spawn(move || metrics.serve(&served))?;
-        }
+        serve_metrics(&daemon, metrics)?;
         let watched = Arc::clone(&daemon);
         let watcher = std::thread::Builder::new().name("log".into()).spawn(move || watched.watch())?;
         let outcome = socket.serve(&daemon);
@@ -160,7 +144,7 @@ impl<P: Program> Daemon<P> {
         // An empty job wakes the loop, which then sees `stop`.
         let _ = daemon.remote.post(|_| {});
         let (ran, last) = thread.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
-        handle.close();
+        signals.close();
         let _ = signal_thread.join();
         watcher.thread().unpark();
         let _ = watcher.join();
