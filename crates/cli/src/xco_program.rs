@@ -105,13 +105,16 @@ impl Agent {
 
 /// The state of a controller or an agent.
 pub(super) fn text(status: &Status, xco: &XcoStatus) -> String {
-    let XcoStatus { role, kind, epoch, hosts, members, flows, congested, events, messages } = xco;
+    let XcoStatus { role, kind, epoch, hosts, members, flows, congested, waiting_bytes, events, messages } = xco;
     let mut text = format!("{} (process {}, up {:.0} s): {role}, {kind}", status.name, status.pid, status.uptime_s);
     text += &match role.as_str() {
         "agent" if *members > 0 => format!("; it has joined a controller, {flows} of {hosts} destinations wait"),
         "agent" => format!("; it has joined no controller, {flows} of {hosts} destinations wait"),
         _ => format!(", epoch {epoch}; {members} of {hosts} hosts joined, {flows} flows wait"),
     };
+    if let Some(bytes) = waiting_bytes {
+        text += &format!(" with {} bytes", count(*bytes));
+    }
     if let Some(congested) = congested {
         text += &format!(", {congested} links are congested");
     }

@@ -1,5 +1,11 @@
-//! The processor's time-stamp counter, to measure the cost of a frame.
+//! The processor's time-stamp counter, to measure the cost of a frame, and the kernel's clock.
 #![allow(unsafe_code)]
+
+/// The kernel's clock in nanoseconds (`CLOCK_MONOTONIC`): other programs on the computer read the same.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
 
 /// The value of the processor's time-stamp counter, or `None` on a processor without one.
 #[inline]

@@ -19,6 +19,10 @@ impl Rate {
     pub const fn as_bps(self) -> u64 {
         self.0
     }
+    /// In kb/s, at most 2^32 - 1.
+    pub fn as_kbps(self) -> u32 {
+        u32::try_from(self.0 / 1_000).unwrap_or(u32::MAX)
+    }
     /// Time to send `bytes`, rounded up to a picosecond.
     pub fn time_for(self, bytes: u64) -> Duration {
         let ps = (bytes as u128 * 8_000_000_000_000).div_ceil(self.0 as u128);

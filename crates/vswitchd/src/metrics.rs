@@ -433,13 +433,16 @@ pub static METRICS: &[Metric] = &[
         "gauge",
         "",
         "1 while a controller of XCo gives directives, 0 while it is the standby",
-        |s, status| s.of_xco(status, |x| u64::from(x.role == "active")),
+        |s, status| s.of_xco(status, |x| (x.role != "agent").then(|| u64::from(x.role == "active"))),
     ),
+    m("sluicenet_xco_waiting_bytes", "gauge", "", "bytes that wait at an agent of XCo", |s, status| {
+        s.of_xco(status, |x| x.waiting_bytes);
+    }),
     m("sluicenet_xco_members", "gauge", "", "hosts that have joined a controller of XCo", |s, status| {
-        s.of_xco(status, |x| x.members as u64);
+        s.of_xco(status, |x| Some(x.members as u64));
     }),
     m("sluicenet_xco_flows", "gauge", "", "flows whose frames wait, as their hosts reported", |s, status| {
-        s.of_xco(status, |x| x.flows as u64);
+        s.of_xco(status, |x| Some(x.flows as u64));
     }),
     m(
         "sluicenet_xco_events_total",
@@ -503,8 +506,8 @@ impl Samples<'_> {
         }
     }
 
-    fn of_xco(&mut self, status: &Status, value: fn(&XcoStatus) -> u64) {
-        status.xco.iter().for_each(|x| self.add(&[], value(x)));
+    fn of_xco(&mut self, status: &Status, value: fn(&XcoStatus) -> Option<u64>) {
+        status.xco.iter().filter_map(|x| value(x)).for_each(|n| self.add(&[], n));
     }
 
     fn both_directions(&mut self, status: &Status, values: fn(&PortStatus) -> [u64; 2]) {

@@ -88,11 +88,11 @@ fn gate(xco: &Coordination, rate: Rate) -> io::Result<Gated> {
         *xco;
     let coordinator = CoordinatorConfig {
         node: host,
-        rate_kbps: kbps_of(rate),
+        rate_kbps: rate.as_kbps(),
         controllers: controllers.clone(),
         lease,
         hysteresis,
-        small_kbps: kbps_of(small_flow),
+        small_kbps: small_flow.as_kbps(),
         entries: ENTRIES_MAX,
         flows: stations.len(),
         late,
@@ -100,11 +100,6 @@ fn gate(xco: &Coordination, rate: Rate) -> io::Result<Gated> {
     };
     let config = GateConfig { coordinator, stations: stations.clone(), queue: queue.as_bytes(), priority };
     Ok(Gated::new(Instant::ZERO, config))
-}
-
-/// A rate as messages of XCo have it.
-pub(crate) fn kbps_of(rate: Rate) -> u32 {
-    u32::try_from(rate.as_bps() / 1_000).unwrap_or(u32::MAX)
 }
 
 /// An uplink with these queues.

@@ -299,6 +299,31 @@ pub fn is_message(frame: &[u8]) -> bool {
     false
 }
 
+/// What a frame is to a receiver of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received<'a> {
+    /// No message.
+    Other,
+    /// A message for another address.
+    Elsewhere,
+    /// A message that cannot be read.
+    Malformed,
+    /// A message for this address.
+    Message(Repr<'a>),
+}
+
+/// Reads a frame that has come to the address `own`.
+pub fn receive<'a>(frame: &'a [u8], own: MacAddress, into: &'a mut [u8; LEN_MAX]) -> Received<'a> {
+    if !is_message(frame) {
+        return Received::Other;
+    }
+    match without_tag(frame, into).and_then(Repr::parse) {
+        Ok(repr) if repr.destination != own => Received::Elsewhere,
+        Ok(repr) => Received::Message(repr),
+        Err(_) => Received::Malformed,
+    }
+}
+
 /// A message without the tag of its priority, which may stand in front of its type. A tag of a VLAN stays, so that the frame is
 /// no message: VLANs belong to tenants.
 ///

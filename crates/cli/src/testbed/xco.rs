@@ -248,7 +248,7 @@ fn programs(cells: &[Cell]) -> String {
         let Some(xco) = &cell.xco else { continue };
         let messages: u64 = ["received", "sent"].iter().filter_map(|name| xco.messages.get(*name)).sum();
         let of_controller = ["slices", "directives", "returned"].map(|event| count(xco.controller(event)));
-        let of_agents = ["uncontrolled", "starved"].map(|event| count(xco.coordinators(event)));
+        let of_agents = ["uncontrolled_frames", "starved"].map(|event| count(xco.coordinators(event)));
         let reports = [count(xco.coordinators("reports")), count(messages)];
         let head = [cell.name().to_owned(), count(xco.agents as u64)];
         t.row(head.into_iter().chain(of_controller).chain(reports).chain(of_agents));

@@ -17,8 +17,6 @@ pub const HEADER_BYTES: usize = 128;
 /// Bytes on the wire beside those of the frame: check sequence, preamble and gap (802.3, 3.1.1 and 4.4.2).
 pub const WIRE_OVERHEAD: u32 = 4 + 8 + 12;
 
-/// Provider bridges' tag (802.1ad).
-const SERVICE_TAG: EtherType = EtherType(0x88A8);
 /// Bytes of an IPv6 header.
 const IPV6_LEN: usize = 40;
 
@@ -120,7 +118,7 @@ impl Frame {
         // Up to two tags, then the tag of the flow.
         for _ in 0..3 {
             match EtherType(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?)) {
-                EtherType::VLAN | SERVICE_TAG | EtherType::CN_TAG => at += 4,
+                EtherType::VLAN | EtherType::SERVICE_VLAN | EtherType::CN_TAG => at += 4,
                 _ => break,
             }
         }

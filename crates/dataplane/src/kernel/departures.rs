@@ -17,7 +17,7 @@ use super::link::Links;
 use super::netlink::{ACK, CREATE, DUMP, EXCLUSIVE, Message, Netlink, REPLACE, attributes, word};
 use super::netns::Namespace;
 use super::qdisc::{HEADER, RTM_DELQDISC, RTM_NEWQDISC, TC_H_ROOT, TCA_KIND, TCA_OPTIONS, header, remove_root};
-use super::sys::bpf::monotonic_ns;
+use crate::clock::monotonic_ns;
 use crate::leftovers::{self, Leftover};
 use program::{BYTES, CREDIT, DROPPED, Flows, INVERSE, INVERSE_BITS, INVERSE_MAX, LAST, LIMIT, NAME, NEXT};
 use std::io::{self, ErrorKind};

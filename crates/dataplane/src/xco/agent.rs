@@ -1,11 +1,10 @@
 //! The loop of an agent: the local coordinator of a host whose frames wait in queues of the kernel.
 
-use super::LinkCounters;
+use super::link::{self, LinkCounters, Turns};
 use super::valves::Valves;
 use crate::fabric::Device;
 use crate::kernel::classes::Backlog;
 use crate::remote::{Jobs, Remote};
-use rustix::event::{PollFd, Timespec};
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
@@ -14,13 +13,10 @@ use sluicenet_proto::xco::coordinator::{
     Coordinator, CoordinatorConfig, CoordinatorCounters, SMALL_BURST_BYTES, Valve,
 };
 use sluicenet_wire::ethernet::MacAddress;
-use sluicenet_wire::xco::{LEN_MAX, Repr, is_message, without_tag};
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-/// The longest sleep: a stop is noticed by then.
-const SLEEP_MAX: Duration = Duration::from_ms(50);
 /// How long an ending agent waits until its open queues are empty, and how often it looks.
 const DRAIN_AT_MOST: Duration = Duration::from_secs(2);
 const DRAIN_EVERY: Duration = Duration::from_ms(5);
@@ -173,7 +169,9 @@ impl AgentLoop {
     pub fn round(&mut self, now: Instant) -> io::Result<usize> {
         self.seen_at = now;
         let AgentLoop { device, coordinator, config, counters, .. } = self;
-        let mut moved = device.receive(&mut |frame| take(coordinator, counters, config.own, now, frame))?;
+        let mut moved = device.receive(&mut |frame| {
+            counters.take(frame, config.own, |repr| coordinator.handle(now, repr.source, &repr.head, &repr.message));
+        })?;
         let (looks, ends) = (self.looks_at <= now, coordinator.poll_timeout() <= now);
         if looks {
             self.looks_at = now + config.poll;
@@ -247,20 +245,7 @@ impl AgentLoop {
     /// # Errors
     /// The device or the queues are gone, or the kernel cannot wait.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
-        // Slices end within microseconds: the kernel may not put timers off.
-        let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
-        while !stop.load(Ordering::Relaxed) {
-            while let Some(job) = self.jobs.next() {
-                job(self);
-            }
-            let now = self.now();
-            if self.round(now)? == 0 {
-                self.sleep(now)?;
-            }
-        }
-        while let Some(job) = self.jobs.next() {
-            job(self);
-        }
+        link::run(self, stop)?;
         self.coordinator.leave();
         let until = self.now() + DRAIN_AT_MOST;
         loop {
@@ -275,40 +260,25 @@ impl AgentLoop {
     }
 
     fn now(&self) -> Instant {
-        Instant::ZERO + Duration::from_ns(self.started.elapsed().as_nanos() as u64)
+        link::since(self.started)
+    }
+}
+
+impl Turns for AgentLoop {
+    fn jobs(&mut self) -> &mut Jobs<AgentLoop> {
+        &mut self.jobs
     }
 
-    fn sleep(&mut self, now: Instant) -> io::Result<()> {
-        let next = self.coordinator.poll_timeout().min(self.looks_at).min(self.shuts_at);
-        let wait = next.since(now).min(SLEEP_MAX);
-        let timeout = Timespec { tv_sec: 0, tv_nsec: (wait.0 / 1_000) as i64 };
-        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(2);
-        self.jobs.waker(&mut fds);
-        self.device.wakers(false, &mut fds);
-        match rustix::event::poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
+    fn turn(&mut self) -> io::Result<()> {
+        let now = self.now();
+        if self.round(now)? == 0 {
+            let next = self.coordinator.poll_timeout().min(self.looks_at).min(self.shuts_at);
+            link::sleep(&mut self.jobs, &*self.device, next.since(now))?;
         }
-        self.jobs.wake_up();
         Ok(())
     }
 }
 
 fn kbps(kbps: u32) -> Rate {
     Rate(u64::from(kbps.max(1)) * 1_000)
-}
-
-/// Takes a frame.
-fn take(coordinator: &mut Coordinator, counters: &mut LinkCounters, own: MacAddress, now: Instant, frame: &[u8]) {
-    if !is_message(frame) {
-        counters.other += 1;
-        return;
-    }
-    counters.received += 1;
-    let mut bytes = [0; LEN_MAX];
-    match without_tag(frame, &mut bytes).and_then(Repr::parse) {
-        Ok(repr) if repr.destination != own => counters.elsewhere += 1,
-        Ok(Repr { source, head, message, .. }) => coordinator.handle(now, source, &head, &message),
-        Err(_) => counters.malformed += 1,
-    }
 }

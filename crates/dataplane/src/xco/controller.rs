@@ -1,39 +1,20 @@
 //! The loop of the central controller: messages from a device, and directives to it.
 
+use super::link::{self, LinkCounters, Turns};
 use crate::fabric::Device;
 use crate::remote::{Jobs, Remote};
-use rustix::event::{PollFd, Timespec};
 use sluicenet_proto::frame::Priority;
-use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::time::Instant;
 use sluicenet_proto::xco::controller::{Controller, ControllerCounters, Weights};
 use sluicenet_proto::xco::slices::SliceCounters;
 use sluicenet_wire::ethernet::MacAddress;
-use sluicenet_wire::xco::{Frame, LEN_MAX, Repr, is_message, without_tag};
+use sluicenet_wire::xco::Frame;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Batches of frames in a round. Slices that end, and directives, wait for them.
 const BATCHES: usize = 8;
-/// The longest sleep: a stop is noticed by then.
-const SLEEP_MAX: Duration = Duration::from_ms(50);
-
-/// Counts of messages at a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkCounters {
-    /// Messages received.
-    pub received: u64,
-    /// Messages sent.
-    pub sent: u64,
-    /// Messages that cannot be read.
-    pub malformed: u64,
-    /// Messages for another address.
-    pub elsewhere: u64,
-    /// Frames that are no messages.
-    pub other: u64,
-    /// Messages for which the device had no room; coordinators ask again.
-    pub unsent: u64,
-}
 
 /// The state and the counters of a controller.
 #[derive(Clone, Debug)]
@@ -65,8 +46,6 @@ pub struct ControllerLoop {
     own: MacAddress,
     priority: Priority,
     started: std::time::Instant,
-    /// A message for which the device had no room.
-    refused: bool,
     scratch: Vec<u8>,
     counters: LinkCounters,
     jobs: Jobs<ControllerLoop>,
@@ -96,7 +75,6 @@ impl ControllerLoop {
             own,
             priority,
             started: std::time::Instant::now(),
-            refused: false,
             scratch: Vec::new(),
             counters: LinkCounters::default(),
             jobs: Jobs::default(),
@@ -138,10 +116,12 @@ impl ControllerLoop {
     /// # Errors
     /// The device is gone.
     pub fn round(&mut self, now: Instant) -> io::Result<usize> {
-        let ControllerLoop { device, controller, own, priority, scratch, counters, refused, .. } = self;
+        let ControllerLoop { device, controller, own, priority, scratch, counters, .. } = self;
         let mut moved = 0;
         for _ in 0..BATCHES {
-            let frames = device.receive(&mut |frame| take(controller, counters, *own, now, frame))?;
+            let frames = device.receive(&mut |frame| {
+                counters.take(frame, *own, |repr| controller.handle(now, repr.source, &repr.head, &repr.message));
+            })?;
             moved += frames;
             if frames == 0 {
                 break;
@@ -150,7 +130,6 @@ impl ControllerLoop {
         if controller.poll_timeout() <= now {
             controller.handle_timeout(now);
         }
-        *refused = false;
         while let Some(out) = controller.poll_transmit(now) {
             let frame = Frame::emit(out.to, *own, &out.head, &out.message);
             scratch.clear();
@@ -159,7 +138,6 @@ impl ControllerLoop {
                 counters.sent += 1;
             } else {
                 counters.unsent += 1;
-                *refused = true;
             }
             moved += 1;
         }
@@ -172,53 +150,20 @@ impl ControllerLoop {
     /// # Errors
     /// The device is gone, or the kernel cannot wait.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
-        // Slices end within microseconds: the kernel may not put timers off.
-        let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
-        while !stop.load(Ordering::Relaxed) {
-            while let Some(job) = self.jobs.next() {
-                job(self);
-            }
-            let now = self.now();
-            if self.round(now)? == 0 {
-                self.sleep(now)?;
-            }
-        }
-        while let Some(job) = self.jobs.next() {
-            job(self);
-        }
-        Ok(())
-    }
-
-    fn now(&self) -> Instant {
-        Instant::ZERO + Duration::from_ns(self.started.elapsed().as_nanos() as u64)
-    }
-
-    fn sleep(&mut self, now: Instant) -> io::Result<()> {
-        let wait = self.controller.poll_timeout().since(now).min(SLEEP_MAX);
-        let timeout = Timespec { tv_sec: 0, tv_nsec: (wait.0 / 1_000) as i64 };
-        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(2);
-        self.jobs.waker(&mut fds);
-        self.device.wakers(self.refused, &mut fds);
-        match rustix::event::poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-        self.jobs.wake_up();
-        Ok(())
+        link::run(self, stop)
     }
 }
 
-/// Takes a frame.
-fn take(controller: &mut Controller, counters: &mut LinkCounters, own: MacAddress, now: Instant, frame: &[u8]) {
-    if !is_message(frame) {
-        counters.other += 1;
-        return;
+impl Turns for ControllerLoop {
+    fn jobs(&mut self) -> &mut Jobs<ControllerLoop> {
+        &mut self.jobs
     }
-    counters.received += 1;
-    let mut bytes = [0; LEN_MAX];
-    match without_tag(frame, &mut bytes).and_then(Repr::parse) {
-        Ok(repr) if repr.destination != own => counters.elsewhere += 1,
-        Ok(Repr { source, head, message, .. }) => controller.handle(now, source, &head, &message),
-        Err(_) => counters.malformed += 1,
+
+    fn turn(&mut self) -> io::Result<()> {
+        let now = link::since(self.started);
+        if self.round(now)? == 0 {
+            link::sleep(&mut self.jobs, &*self.device, self.controller.poll_timeout().since(now))?;
+        }
+        Ok(())
     }
 }

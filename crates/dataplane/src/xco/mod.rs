@@ -4,6 +4,7 @@
 #[cfg(target_os = "linux")]
 mod agent;
 mod controller;
+mod link;
 #[cfg(target_os = "linux")]
 mod paced;
 #[cfg(test)]
@@ -14,7 +15,8 @@ mod valves;
 pub use crate::uplink::report_coordinator;
 #[cfg(target_os = "linux")]
 pub use agent::{AgentConfig, AgentLoop, AgentReport};
-pub use controller::{ControllerLoop, ControllerReport, LinkCounters};
+pub use controller::{ControllerLoop, ControllerReport};
+pub use link::LinkCounters;
 #[cfg(target_os = "linux")]
 pub use paced::Paced;
 #[cfg(target_os = "linux")]

@@ -7,23 +7,16 @@ use sluicenet_node::server::{StageConfig, XcoControllerConfig, XcoGateConfig};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::rng::hash_words;
 use sluicenet_proto::time::Instant;
-use sluicenet_proto::units::Rate;
 use sluicenet_proto::xco::controller::{ControllerConfig, Peer, PolicyConfig, Weights};
 use sluicenet_proto::xco::hierarchy::{HierarchyConfig, LEVELS_MAX};
 use sluicenet_proto::xco::slices::SliceConfig;
 use sluicenet_proto::xco::topology::{Link, Topology, TopologyError};
-use sluicenet_proto::xco::{Limits, Node};
+use sluicenet_proto::xco::{Limits, Node, SMALL_PERCENT};
 use sluicenet_scenario::{Error, Result, Routing, Scenario, Xco, XcoKind};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The rate of a small flow without a setting, as a part of the rate of the server's link (`xco.small_flow`).
-const SMALL_PERCENT: u64 = 4;
-/// Flows of a server that the controller takes; the controller keeps memory for all of them.
-const FLOWS_PER_NODE: usize = 256;
-/// Flows of all servers, on average of each.
-const FLOWS_AVERAGE: usize = 16;
 /// Slices of a period in which the levels of a hierarchy take turns. A level with little load has a sixteenth of it.
 const PERIOD_SLICES: u64 = 10;
 
@@ -57,7 +50,7 @@ impl XcoStages {
         let topology = Arc::new(topology(scenario, plan, xco)?);
         let host_kbps = |host: Node| topology.capacity(topology.first_link(host, host));
         let small = |kbps: u32| match xco.small_flow {
-            Some(rate) => kbps_of(rate),
+            Some(rate) => rate.as_kbps(),
             None => (u64::from(kbps) * SMALL_PERCENT / 100) as u32,
         };
         let rates_kbps = (0..plan.hosts()).map(|host| (host_kbps(host), small(host_kbps(host)))).collect();
@@ -139,10 +132,6 @@ impl XcoStages {
     }
 }
 
-fn kbps_of(rate: Rate) -> u32 {
-    u32::try_from(rate.as_bps() / 1_000).unwrap_or(u32::MAX)
-}
-
 /// The racks, rows and so on of a tree, the lowest level first: the hosts of each, and the one that has its controller.
 type Groups = Vec<Vec<(Range<HostId>, HostId)>>;
 
@@ -190,7 +179,7 @@ fn config(scenario: &Scenario, hosts: usize, xco: &Xco) -> ControllerConfig {
             XcoKind::Rate => PolicyConfig::Rates(xco.slice),
             XcoKind::Timeslice | XcoKind::Hybrid => PolicyConfig::Slices(slices),
         },
-        limits: Limits { flows: (FLOWS_AVERAGE * hosts).max(4 * FLOWS_PER_NODE), flows_per_node: FLOWS_PER_NODE },
+        limits: Limits::of_nodes(hosts),
         lease: xco.lease,
         on_demand: xco.on_demand,
         weights,
@@ -213,7 +202,7 @@ fn topology(scenario: &Scenario, plan: &Plan, xco: &Xco) -> Result<Topology> {
         for port in 0..plan.ports(node) as u16 {
             let (peer, peer_port) = plan.peer(node, port);
             if (node, port) < (peer, peer_port) {
-                links.push(Link { ends: [node, peer], kbps: kbps_of(plan.rate(node, port)) });
+                links.push(Link { ends: [node, peer], kbps: plan.rate(node, port).as_kbps() });
             }
         }
     }

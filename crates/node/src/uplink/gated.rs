@@ -17,8 +17,8 @@ use sluicenet_proto::time::Instant;
 use sluicenet_proto::units::Rate;
 use sluicenet_proto::xco::Node;
 use sluicenet_proto::xco::coordinator::{Coordinator, CoordinatorConfig, CoordinatorCounters, Permit};
-use sluicenet_wire::ethernet::{ADDRESSES_LEN, MacAddress};
-use sluicenet_wire::xco::{LEN_MAX, Repr, is_message, without_tag};
+use sluicenet_wire::ethernet::{self, ADDRESSES_LEN, MacAddress};
+use sluicenet_wire::xco::{LEN_MAX, Received, Repr, receive};
 
 /// Queues of pairs. Frames of further pairs share a queue for each destination: senders cannot fill the memory with addresses.
 const PAIRS_MOST: usize = 4096;
@@ -61,17 +61,12 @@ fn key_of(p: Priority, vid: u16, to: MacAddress, from: MacAddress) -> Key {
 
 /// Destination, source and VLAN of a frame.
 fn addresses(frame: &[u8]) -> (MacAddress, MacAddress, u16) {
-    let mac = |at: usize| {
-        frame
-            .get(at..at + 6)
-            .and_then(|bytes| bytes.first_chunk())
-            .map_or(MacAddress::default(), |&mac| MacAddress(mac))
-    };
+    let (to, from) = ethernet::addresses(frame).unwrap_or_default();
     let vid = match frame.get(ADDRESSES_LEN..ADDRESSES_LEN + 4) {
         Some(&[0x81, 0x00, a, b]) => u16::from_be_bytes([a, b]) & 0x0FFF,
         _ => 0,
     };
-    (mac(0), mac(6), vid)
+    (to, from, vid)
 }
 
 #[derive(Debug)]
@@ -174,20 +169,18 @@ impl Gated {
 
     /// Handles a frame from the link if it is a message; returns whether it is one. The gate has the address `own`.
     pub fn handle_message(&mut self, now: Instant, frame: &[u8], own: MacAddress) -> bool {
-        if !is_message(frame) {
-            return false;
-        }
-        self.counters.received += 1;
         let mut bytes = [0; LEN_MAX];
-        match without_tag(frame, &mut bytes).and_then(Repr::parse) {
-            Ok(repr) if repr.destination != own => self.counters.elsewhere += 1,
-            Ok(Repr { source, head, message, .. }) => {
+        match receive(frame, own, &mut bytes) {
+            Received::Other => return false,
+            Received::Elsewhere => self.counters.elsewhere += 1,
+            Received::Malformed => self.counters.malformed += 1,
+            Received::Message(Repr { source, head, message, .. }) => {
                 self.coordinator.handle(now, source, &head, &message);
                 self.wake();
                 self.release(now);
             }
-            Err(_) => self.counters.malformed += 1,
         }
+        self.counters.received += 1;
         true
     }
 

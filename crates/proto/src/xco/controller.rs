@@ -102,6 +102,13 @@ pub struct ControllerConfig {
     pub seed: u64,
 }
 
+impl ControllerConfig {
+    /// Whether a slice of any weight ends twice in a lease.
+    fn fits(&self, weights: &Weights) -> bool {
+        self.lease.0 / 2 > self.policy.longest(weights).0
+    }
+}
+
 /// Counts of a controller. Those of refused messages name their reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControllerCounters {
@@ -267,8 +274,7 @@ impl Controller {
     /// With a lease in which a slice of the largest weight does not end twice: a standby could not know that slices of the
     /// other controller are over.
     pub fn new(now: Instant, topology: Topology, config: ControllerConfig, epoch: u16, is_standby: bool) -> Controller {
-        let longest = config.policy.longest(&config.weights);
-        assert!(config.lease.0 / 2 > longest.0, "half a lease is longer than every slice");
+        assert!(config.fits(&config.weights), "half a lease is longer than every slice");
         let has_windows = config.hierarchy.is_none() || matches!(config.policy, PolicyConfig::Slices(_));
         assert!(has_windows, "rates are given at any time, and levels take turns");
         let nodes = topology.nodes() as usize;
@@ -308,12 +314,13 @@ impl Controller {
     pub fn counters(&self) -> &ControllerCounters {
         &self.counters
     }
-    /// Changes the weights of flows, from their next reports on. The longest slice may not become longer than half a lease: such
-    /// weights are left as they are.
+    /// Changes the weights of flows, from their next reports on.
+    ///
+    /// # Panics
+    /// With weights with which [`Controller::new`] panics.
     pub fn set_weights(&mut self, weights: Weights) {
-        if self.config.lease.0 / 2 > self.config.policy.longest(&weights).0 {
-            self.config.weights = weights;
-        }
+        assert!(self.config.fits(&weights), "half a lease is longer than every slice");
+        self.config.weights = weights;
     }
     /// The counters of timeslices, where there are any.
     pub fn slice_counters(&self) -> Option<&SliceCounters> {

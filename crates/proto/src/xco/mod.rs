@@ -72,6 +72,14 @@ pub enum Refused {
     TooFast,
 }
 
+/// The rate of a small flow without a setting, as a part of the rate of its node's link.
+pub const SMALL_PERCENT: u64 = 4;
+
+/// Flows that a node may have.
+const FLOWS_PER_NODE: usize = 256;
+/// Flows of all nodes, on average of each.
+const FLOWS_AVERAGE: usize = 16;
+
 /// Limits of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -79,4 +87,11 @@ pub struct Limits {
     pub flows: usize,
     /// Flows of a node.
     pub flows_per_node: usize,
+}
+
+impl Limits {
+    /// The limits of a network with so many nodes.
+    pub fn of_nodes(nodes: usize) -> Limits {
+        Limits { flows: (FLOWS_AVERAGE * nodes).max(4 * FLOWS_PER_NODE), flows_per_node: FLOWS_PER_NODE }
+    }
 }

@@ -28,8 +28,9 @@ pub use general::{FlowControl, General, Hypervisor, Level, ParameterSet};
 pub use hypervisor::{
     Overlay, Weight, ZBRIDGE_BUFFER_MAX, ZBRIDGE_TIMEOUT, ZBridge, ZCredit, check_channel, check_credits,
 };
+pub use network::LEVELS_MAX;
 pub use network::{Blocks, Counts, Link, OVERSUBSCRIPTION, Routing, Shape, Topology};
-pub(crate) use network::{LEVELS_MAX, LevelKeys, ShapeKind};
+pub(crate) use network::{LevelKeys, ShapeKind};
 pub use policy::{Party, Policy, Rule, Tenant};
 pub use qcn::{Limiters, NoTimer, Qcn, Sampling, Split};
 pub use record::{PortSelector, Record};

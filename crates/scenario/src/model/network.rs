@@ -13,7 +13,7 @@ use crate::units::{LINK_RATE, canonical};
 use crate::{HOST_MAX, HOSTS_MAX, choices, settings};
 
 /// Levels of switches a tree may have.
-pub(crate) const LEVELS_MAX: u32 = 8;
+pub const LEVELS_MAX: u32 = 8;
 /// The rate of a pod's hosts, over the rate of its upward link (Al-Fares 2012, 3.5.1: 96 Mb/s each, and 106.67).
 pub const OVERSUBSCRIPTION: f64 = 3.6;
 /// Chances that a bit is wrong on arrival.

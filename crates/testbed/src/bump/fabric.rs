@@ -3,7 +3,7 @@
 use super::network::Network;
 use super::plan::Plan;
 use super::trace::Trace;
-use rustix::time::{ClockId, clock_gettime};
+use sluicenet_dataplane::clock::monotonic_ns;
 use sluicenet_dataplane::fabric::{Fabric, Report, Runner};
 use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_proto::frame::PRIORITIES;
@@ -26,12 +26,6 @@ pub struct Running {
     epoch_ns: u64,
 }
 
-/// The kernel's monotonic clock, which bumps read too.
-pub fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 impl Running {
     /// Starts the switches of a plan between the devices of its network.
     ///
@@ -46,7 +40,7 @@ impl Running {
         let ports: Vec<(usize, u16)> =
             plan.compared.iter().map(|(port, _)| ((plan.node(port.0) - edges) as usize, port.1)).collect();
         let mut runner = Runner::new(fabric, devices);
-        let epoch_ns = now_ns() - runner.epoch().elapsed().as_nanos() as u64;
+        let epoch_ns = monotonic_ns() - runner.epoch().elapsed().as_nanos() as u64;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let run = move || {

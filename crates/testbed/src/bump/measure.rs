@@ -1,6 +1,6 @@
 //! Runs the flows and queries of a plan, reads the bumps' estimates meanwhile, and compares them with the queues.
 
-use super::fabric::{Running, now_ns};
+use super::fabric::Running;
 use super::network::{Network, PRIORITY};
 use super::plan::Plan;
 use super::trace::{Estimate, Queue, Sample, Trace};
@@ -10,6 +10,7 @@ use crate::measure::{FabricFigures, simulated};
 use crate::pa::{self, Endpoints, PaError, kernel_name};
 use rustix::process::setpriority_process;
 use serde::Serialize;
+use sluicenet_dataplane::clock::monotonic_ns;
 use sluicenet_experiment::run::{Completion, Streams};
 use sluicenet_scenario::Scenario;
 use sluicenet_vswitchd::bump::status::UpdateStatus;
@@ -128,9 +129,9 @@ pub fn measure(plan: &Plan, label: &str, simulate: bool, progress: Progress<'_>)
     let network = Network::build(plan, progress.stop)?;
     let fabric = Running::start(plan, &network)?;
     (progress.say)(&format!("{} hosts and {} bumps run", plan.hosts.len(), plan.bumps.len()));
-    let begun_ns = fabric.on_its_clock(now_ns());
+    let begun_ns = fabric.on_its_clock(monotonic_ns());
     let (outcome, read) = run(plan, &network, &fabric, progress.stop)?;
-    let ended_ns = fabric.on_its_clock(now_ns());
+    let ended_ns = fabric.on_its_clock(monotonic_ns());
     std::thread::sleep(SETTLE);
     let statuses = (0..plan.bumps.len()).map(|i| network.status(i)).collect::<io::Result<Vec<_>>>()?;
     let (report, traces) = fabric.end()?;

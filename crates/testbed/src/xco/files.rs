@@ -6,6 +6,7 @@ use crate::files::mac;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
+use sluicenet_proto::xco::SMALL_PERCENT;
 use sluicenet_scenario::Xco;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,8 +16,6 @@ const POLL_MIN: Duration = Duration::from_us(50);
 const POLL_MAX: Duration = Duration::from_ms(10);
 /// Looks of an agent in a slice that nobody gives back.
 const LOOKS: u64 = 10;
-/// The part of a link that small flows may use, as in the simulator.
-const SMALL_PERCENT: u64 = 4;
 
 fn ps(time: Duration) -> String {
     format!("\"{} ps\"", time.0)

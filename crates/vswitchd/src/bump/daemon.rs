@@ -13,9 +13,9 @@ use crate::privileges::{self, Becomes, Rights};
 use crate::served::{Attached, Served, listen_to_signals, serve_metrics};
 use crate::status::{Ledger, PortStatus, Status, by_name};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
 use sluicenet_dataplane::bump::program::{Mode, Safe};
 use sluicenet_dataplane::bump::{EndReport, Loop, QueueReport, Report, Settings, Updates, loops, loops_with};
+use sluicenet_dataplane::clock::monotonic_ns;
 use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
 use sluicenet_dataplane::kernel::wire::Wire;
 use sluicenet_dataplane::port::Port;
@@ -140,12 +140,6 @@ fn open(config: &Config) -> io::Result<(Vec<Ready>, rustix::thread::CapabilitySe
 
 fn is_device(port: &PortConfig) -> bool {
     matches!(port.kind, PortKind::Packet { .. })
-}
-
-/// The kernel's monotonic clock.
-fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Discards the frames that a port has received so far.

@@ -15,7 +15,6 @@ pub(crate) use port::{PortKeys, port_of};
 pub use qcn::{LimitersOf, Limiting};
 pub use tcp_tunnel::TcpTunnel;
 pub use xco::Coordination;
-pub(crate) use xco::SMALL_PERCENT;
 
 use checks::Name;
 use keys::{

@@ -3,15 +3,13 @@
 use super::checks::{Mac, Macs};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_proto::xco::Node;
+use sluicenet_proto::xco::{Node, SMALL_PERCENT};
 use sluicenet_scenario::setting::{Or, Section};
 use sluicenet_scenario::units::{BUFFER, POSITIVE_TIME};
 use sluicenet_scenario::{Bytes, HOST_MAX, NoHysteresis, Result, XCO_LEASE, XCO_SMALL, settings};
 use sluicenet_wire::ethernet::MacAddress;
 use std::collections::BTreeMap;
 
-/// The rate of a small flow without a setting, as a part of the rate of the link.
-pub(crate) const SMALL_PERCENT: u64 = 4;
 /// How far a flow catches up: the timers of a shared processor are that coarse.
 const LATE: Duration = Duration::from_us(200);
 /// Bytes of a pair that wait, by default: those of a millisecond at 1 Gb/s.

@@ -4,10 +4,9 @@ use super::config::Common;
 use super::daemon::{Daemon, Program};
 use super::status::XcoStatus;
 use crate::config::checks::{Addresses, Device, Listener, Mac, Name, Namespace, SocketPath, Word};
-use crate::config::{LogFormat, SMALL_PERCENT, default_control, text_of};
+use crate::config::{LogFormat, default_control, text_of};
 use crate::opened::{PACKET_BUFFERS, namespace};
 use crate::status::Status;
-use crate::uplink::kbps_of;
 use rustix::thread::CapabilitySet;
 use sluicenet_dataplane::controller::unguessable;
 use sluicenet_dataplane::kernel::classes::{Classes, DESTINATIONS_MAX};
@@ -18,8 +17,8 @@ use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::xco::{AgentConfig, AgentLoop, Paced, Valves};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_proto::xco::Node;
 use sluicenet_proto::xco::coordinator::CoordinatorConfig;
+use sluicenet_proto::xco::{Node, SMALL_PERCENT};
 use sluicenet_scenario::setting::{Kind, Or, Section, Settings, Spec};
 use sluicenet_scenario::tree::Document;
 use sluicenet_scenario::units::{BUFFER, LINK_RATE, POSITIVE_TIME};
@@ -162,7 +161,7 @@ impl AgentFile {
             let error = s.error("hysteresis", "the agent looks at its queues less often than that");
             return Err(error.expected("at least `poll`"));
         }
-        if keys.queues == Queues::Edt && kbps_of(keys.small_flow) == 0 {
+        if keys.queues == Queues::Edt && keys.small_flow.as_kbps() == 0 {
             let error =
                 s.error("small_flow", "a queue with departure times is never shut: flows that wait have this rate");
             return Err(error.expected("at least 1 kb/s").hint("queues = \"htb\" holds their frames"));
@@ -186,11 +185,11 @@ impl AgentFile {
             poll: keys.poll,
             coordinator: CoordinatorConfig {
                 node: keys.host,
-                rate_kbps: kbps_of(keys.rate),
+                rate_kbps: keys.rate.as_kbps(),
                 controllers: controllers.collect(),
                 lease: keys.lease,
                 hysteresis,
-                small_kbps: kbps_of(keys.small_flow),
+                small_kbps: keys.small_flow.as_kbps(),
                 entries: ENTRIES_MAX,
                 flows: hosts.len(),
                 late: keys.burst,

@@ -18,10 +18,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Flows of a host that the controller takes, and those of all hosts on average of each: as in the simulator.
-const FLOWS_PER_NODE: usize = 256;
-const FLOWS_AVERAGE: usize = 16;
-
 pub(crate) static ROOT: Spec = tables! {
     /// XCo's controller.
     ""
@@ -124,8 +120,6 @@ pub struct Config {
     pub(crate) topology: Topology,
     /// Its tokens' seed is not in the file.
     pub(crate) controller: ControllerConfig,
-    /// The text without weights: a reload may change nothing else.
-    pub(crate) fixed: String,
 }
 
 impl Config {
@@ -200,10 +194,7 @@ impl Config {
             log: keys.log,
             controller: ControllerConfig {
                 policy,
-                limits: Limits {
-                    flows: (FLOWS_AVERAGE * hosts as usize).max(4 * FLOWS_PER_NODE),
-                    flows_per_node: FLOWS_PER_NODE,
-                },
+                limits: Limits::of_nodes(hosts as usize),
                 lease: keys.lease,
                 on_demand: keys.on_demand,
                 weights,
@@ -213,17 +204,14 @@ impl Config {
                 seed: 0,
             },
             topology,
-            fixed: String::new(),
-        }
-        .with_fixed())
+        })
     }
 
-    /// Notes what a reload may not change.
-    fn with_fixed(mut self) -> Config {
-        let Config { kind, standby, topology, controller, .. } = &self;
+    /// Everything but the weights, which alone a reload may change.
+    pub(crate) fn fixed(&self) -> String {
+        let Config { kind, standby, log, topology, controller, .. } = self;
         let controller = ControllerConfig { weights: Weights::default(), ..controller.clone() };
-        self.fixed = format!("{kind:?} {standby} {controller:?} {topology:?}");
-        self
+        format!("{kind:?} {standby} {log:?} {controller:?} {topology:?}")
     }
 }
 
@@ -327,6 +315,18 @@ mod tests {
                 .concat();
         let (head, _) = FILE.split_once("kind = \"xgft\"").unwrap();
         assert_eq!(parse(&format!("{head}{links}")).unwrap().size(), (3, 4));
+    }
+
+    #[test]
+    fn a_reload_may_change_weights_alone() {
+        let fixed = |from: &str, to: &str| parse(&FILE.replacen(from, to, 1)).unwrap().fixed();
+        let before = parse(FILE).unwrap().fixed();
+        assert_eq!(fixed("weight = 4", "weight = 5"), before);
+        for (from, to) in
+            [("[xco]", "[xco]\n log = \"json\""), ("m = [2, 3]", "m = [2, 4]"), ("[xco]", "[xco]\n slice = \"3 ms\"")]
+        {
+            assert_ne!(fixed(from, to), before, "{to}");
+        }
     }
 
     #[test]

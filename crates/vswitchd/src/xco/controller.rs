@@ -79,7 +79,7 @@ impl Program for ControllerLoop {
         (XcoStatus::of_controller(&report, config.kind.name(), config.topology.nodes()), counters)
     }
     fn reload(remote: &Remote<ControllerLoop>, old: &Config, new: &Config) -> Result<String, String> {
-        if new.fixed != old.fixed {
+        if new.fixed() != old.fixed() {
             return Err("only [[xco.weight]] can change while the controller runs; nothing was changed".into());
         }
         let weights = new.controller.weights.clone();

@@ -23,6 +23,9 @@ pub struct XcoStatus {
     /// Links that are congested, with coordination on demand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congested: Option<usize>,
+    /// Bytes that wait for an agent's coordinator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_bytes: Option<u64>,
     /// What happened, and messages that were refused by their reasons.
     pub events: BTreeMap<String, u64>,
     /// Messages and frames at the device.
@@ -66,6 +69,7 @@ impl XcoStatus {
             members: report.members,
             flows: report.flows,
             congested: report.congested,
+            waiting_bytes: None,
             events,
             messages: messages(&report.link),
         }
@@ -77,17 +81,8 @@ impl XcoStatus {
         report_coordinator(&report.coordinator, &mut |name, n| {
             events.insert(name.trim_start_matches("xco_").to_owned(), n);
         });
-        for (name, n) in [
-            ("uncontrolled", u64::from(report.is_uncontrolled)),
-            ("waiting_bytes", report.waiting),
-            ("dropped_frames", report.dropped),
-            ("changes", report.changes),
-        ]
-        .into_iter()
-        .chain(report.queues.iter().copied())
-        {
-            events.insert(name.to_owned(), n);
-        }
+        let queues = [("dropped_frames", report.dropped), ("changes", report.changes)];
+        events.extend(queues.iter().chain(&report.queues).map(|&(name, n)| (name.to_owned(), n)));
         XcoStatus {
             role: "agent".into(),
             kind: if report.is_uncontrolled { "free" } else { "coordinated" }.into(),
@@ -96,6 +91,7 @@ impl XcoStatus {
             members: report.is_member.into(),
             flows: report.backlogged,
             congested: None,
+            waiting_bytes: Some(report.waiting),
             events,
             messages: messages(&report.link),
         }

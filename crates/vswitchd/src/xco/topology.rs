@@ -4,10 +4,7 @@ use sluicenet_proto::units::Rate;
 use sluicenet_proto::xco::topology::{Link, Topology, TopologyError, VERTICES_MAX};
 use sluicenet_scenario::setting::{Kind, Section};
 use sluicenet_scenario::units::LINK_RATE;
-use sluicenet_scenario::{HOST_MAX, HOSTS_MAX, Result, choices, settings};
-
-/// Levels of a tree.
-const LEVELS_MAX: usize = 8;
+use sluicenet_scenario::{HOST_MAX, HOSTS_MAX, LEVELS_MAX, Result, choices, settings};
 
 choices! {
     /// The shape of a network.
@@ -50,7 +47,7 @@ settings! {
     /// links of one level
     pub(crate) struct LevelKeys in "topology.level" (s) {
         /// 1 is between hosts and the switches of their racks
-        level: u32 [1..=LEVELS_MAX as u32],
+        level: u32 [1..=LEVELS_MAX],
         /// their rate
         rate: Rate [LINK_RATE],
     }
@@ -66,10 +63,6 @@ settings! {
         /// its rate; default `link_rate`
         rate: Option<Rate> [LINK_RATE],
     }
-}
-
-fn kbps_of(rate: Rate) -> u32 {
-    crate::uplink::kbps_of(rate)
 }
 
 /// Reads the network.
@@ -107,7 +100,7 @@ fn only_its_own(s: &Section<'_>, kind: Shape) -> Result<()> {
 
 fn tree(s: &Section<'_>, keys: &TopologyKeys) -> Result<Topology> {
     let m = keys.m.as_deref().ok_or_else(|| s.missing("m"))?;
-    if m.is_empty() || m.len() > LEVELS_MAX {
+    if m.is_empty() || m.len() > LEVELS_MAX as usize {
         return Err(s.error("m", format!("a tree has 1 to {LEVELS_MAX} levels, not {}", m.len())));
     }
     if keys.w.as_ref().is_some_and(|w| w.len() != m.len()) {
@@ -125,7 +118,7 @@ fn tree(s: &Section<'_>, keys: &TopologyKeys) -> Result<Topology> {
     let mut links = Vec::new();
     let (mut below, mut first) = (hosts, 0);
     for (&children, rate) in m.iter().zip(rates) {
-        let kbps = kbps_of(rate.ok_or_else(|| s.missing("link_rate"))?);
+        let kbps = rate.ok_or_else(|| s.missing("link_rate"))?.as_kbps();
         let parents = first + below;
         links.extend((0..below).map(|n| Link { ends: [first + n, parents + n / children], kbps }));
         (first, below) = (parents, below / children);
@@ -150,7 +143,7 @@ fn graph(s: &Section<'_>, keys: &TopologyKeys) -> Result<Topology> {
         if a == b {
             return Err(t.error("b", "a link has two ends"));
         }
-        let kbps = kbps_of(rate.or(keys.link_rate).ok_or_else(|| t.missing("rate"))?);
+        let kbps = rate.or(keys.link_rate).ok_or_else(|| t.missing("rate"))?.as_kbps();
         links.push(Link { ends: [a, b], kbps });
     }
     let roots = if keys.roots.is_empty() { vec![vertices - 1] } else { keys.roots.clone() };

@@ -225,8 +225,9 @@ fn assemble(steps: &[Step]) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::sys::bpf::{CONTEXT_BYTES, monotonic_ns, test_run};
+    use super::super::super::sys::bpf::{CONTEXT_BYTES, test_run};
     use super::*;
+    use crate::clock::monotonic_ns;
     use std::os::fd::AsFd;
     use std::sync::atomic::Ordering::Relaxed;
 

@@ -214,14 +214,6 @@ impl<const N: usize> Drop for SharedArray<N> {
     }
 }
 
-/// The kernel's clock in nanoseconds by which programs set departure times (`CLOCK_MONOTONIC`).
-pub(in crate::kernel) fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes the time into this structure. The clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
 /// Bytes of `__sk_buff`.
 #[cfg(test)]
 pub(in crate::kernel) const CONTEXT_BYTES: usize = 192;
