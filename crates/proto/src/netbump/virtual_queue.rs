@@ -174,24 +174,9 @@ impl VirtualQueue {
         self.empty_at
     }
 
-    /// Bytes that did not fit, since the queue was made.
+    /// Bytes beyond the limit, since the queue was made. Without a limit: bytes of a wait that is longer than the longest.
     pub fn overflow_bytes(&self) -> u64 {
         self.overflow_bytes
-    }
-
-    /// The port's queue is known to be empty, from its switch: the estimate becomes exact.
-    pub fn set_empty(&mut self, now: Instant) {
-        self.empty_at = self.empty_at.min(now);
-    }
-
-    /// The port's queue is known to be full, from a drop that its switch has counted. Has no effect without a limit.
-    pub fn set_full(&mut self, now: Instant) {
-        if self.longest != UNLIMITED {
-            if self.empty_at <= now {
-                self.begin_busy_period(now);
-            }
-            self.empty_at = now + self.longest;
-        }
     }
 }
 
@@ -274,19 +259,6 @@ mod tests {
         }
         assert_eq!((q.wait(T), q.limit_bytes()), (UNLIMITED, None));
         assert!(q.overflow_bytes() > 0);
-    }
-
-    #[test]
-    fn what_the_switch_says_corrects_the_estimate() {
-        let mut q = VirtualQueue::new(Rate::gbps(1), Some(10_000));
-        q.arrive(T, 3_000);
-        q.set_full(T);
-        assert_eq!(q.bytes(T), 10_000);
-        q.set_empty(after_us(1));
-        assert_eq!(q.bytes(after_us(1)), 0);
-        let mut unlimited = queue();
-        unlimited.set_full(T);
-        assert_eq!(unlimited.bytes(T), 0);
     }
 
     #[test]

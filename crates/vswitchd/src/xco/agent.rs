@@ -90,7 +90,7 @@ settings! {
         queues: Queues = Queues::Htb,
         /// bytes that may wait for a destination; frames beyond them are dropped
         queue: Bytes [BUFFER] = QUEUE,
-        /// the time whose bytes may leave at once; a slice ends by this time and that of two frames earlier
+        /// the time whose bytes may leave at once, at least one frame; a slice ends earlier by this time and that of one frame more
         burst: Duration = BURST,
         /// how often the agent looks at what waits
         poll: Duration [POLLS] = POLL,
