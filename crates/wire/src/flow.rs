@@ -4,6 +4,7 @@
 
 use crate::ethernet::EtherType;
 use crate::ipv4::Protocol;
+use crate::ipv6::{AUTHENTICATION, FRAGMENT, is_extension};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Both ends of a conversation over UDP.
@@ -54,12 +55,6 @@ pub enum Cargo {
     Other,
 }
 
-/// IPv6's next headers that may precede a datagram (RFC 8200, 4.3, 4.4, 4.6; RFC 4302), and the fragment header (4.5).
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT_HEADER: u8 = 44;
-const AUTHENTICATION: u8 = 51;
-const DESTINATION_OPTIONS: u8 = 60;
 /// Most extension headers that are skipped: each may occur once, destination options twice (RFC 8200, 4.1).
 const EXTENSIONS_MOST: usize = 6;
 /// The longest datagram, in bytes behind the IP header.
@@ -83,7 +78,7 @@ fn parse(frame: &[u8], len: usize) -> Option<Cargo> {
     };
     let ip = match EtherType(u16::from_be_bytes([kind[0], kind[1]])) {
         EtherType::IPV4 => ipv4(packet)?,
-        EtherType(0x86dd) => ipv6(packet)?,
+        EtherType::IPV6 => ipv6(packet)?,
         _ => return None,
     };
     if ip.protocol != Protocol::UDP.0 {
@@ -161,14 +156,12 @@ fn ipv6(packet: &[u8]) -> Option<Ip<'_>> {
     let (mut payload, mut protocol, mut fragment, mut at) = (whole, header[6], None, 40);
     for _ in 0..EXTENSIONS_MOST {
         let &[next, size, ..] = match protocol {
-            HOP_BY_HOP | ROUTING | FRAGMENT_HEADER | AUTHENTICATION | DESTINATION_OPTIONS => {
-                payload.first_chunk::<8>()?
-            }
+            header if is_extension(header) => payload.first_chunk::<8>()?,
             _ => break,
         };
-        let next_is_piece = protocol == FRAGMENT_HEADER;
+        let next_is_piece = protocol == FRAGMENT;
         let len = match protocol {
-            FRAGMENT_HEADER => {
+            FRAGMENT => {
                 let &[_, _, o0, o1, i0, i1, i2, i3] = payload.first_chunk::<8>()?;
                 let pieces = u16::from_be_bytes([o0, o1]);
                 fragment = Some((u32::from_be_bytes([i0, i1, i2, i3]), u32::from(pieces & !7), pieces & 1 != 0));
@@ -194,6 +187,7 @@ fn ipv6(packet: &[u8]) -> Option<Ip<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ipv6::{DESTINATION_OPTIONS, HOP_BY_HOP};
     use std::vec;
     use std::vec::Vec;
 
@@ -252,7 +246,7 @@ mod tests {
         let mut whole = f.clone();
         whole.extend(udp);
         assert_eq!(read(&whole), Cargo::Udp(flow));
-        f[20] = FRAGMENT_HEADER;
+        f[20] = FRAGMENT;
         let mut first = f.clone();
         first.extend([17, 0, 0, 1, 0, 0, 0, 9]);
         first.extend(udp);
@@ -268,7 +262,7 @@ mod tests {
         options.extend(udp);
         assert_eq!(read(&options), Cargo::Udp(flow));
         f[20] = HOP_BY_HOP;
-        f.extend([FRAGMENT_HEADER, 0, 1, 4, 0, 0, 0, 0]);
+        f.extend([FRAGMENT, 0, 1, 4, 0, 0, 0, 0]);
         f.extend([DESTINATION_OPTIONS, 0, 0, 1, 0, 0, 0, 9]);
         f.extend([17, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         f.extend(udp);
