@@ -2,24 +2,26 @@
 
 mod absent;
 mod start;
+mod transaction;
 
-use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, default_control, objection, port_from_words};
+use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, objection, port_from_words};
 use super::control::{Answer, Request};
+use super::failure::Failure;
 use super::log::Log;
-use super::opened::{Opened, may_open, open_beside};
-use super::reload;
+use super::notify::Notify;
+use super::opened::{Opened, Ready, open_beside};
 use super::served::{Attached, Served};
 use super::status::{Absent, Snapshot, Status};
-use sluicenet_dataplane::engine::{Access, Engine, PlugError};
+use sluicenet_dataplane::engine::{Access, Engine, PortReport};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
+use sluicenet_dataplane::shm;
 use sluicenet_dataplane::tap::{Capture, tap};
-use sluicenet_dataplane::{shm, vhost};
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 use tracing::{info, warn};
 
@@ -58,16 +60,16 @@ impl State {
 pub struct Daemon {
     remote: Remote<Engine>,
     state: Mutex<State>,
+    /// Held by all who add or remove ports; a reload holds it alone.
+    changes: RwLock<()>,
     stopping: AtomicBool,
     started: Instant,
     /// The listener of the control socket.
     listener: OwnedFd,
+    notify: Notify,
     /// Log messages that are limited to one per second.
     pub(super) log: Log,
 }
-
-/// Puts an opened port into service.
-type Plug = Box<dyn FnOnce(&mut Engine, usize) -> Result<(), PlugError> + Send>;
 
 impl Served for Daemon {
     fn is_stopping(&self) -> bool {
@@ -99,7 +101,9 @@ impl Served for Daemon {
                 }),
             Request::DelPort { name } => self.remove(&name).map(|()| format!("port {name} removed")),
             Request::Reload => {
+                self.notify.reloading();
                 let outcome = self.reload();
+                self.tell_ready();
                 match &outcome {
                     Ok(done) => info!(done, "reloaded"),
                     Err(error) => warn!(error, "not reloaded"),
@@ -176,12 +180,26 @@ impl Served for Daemon {
 
     fn every_second(&self) {
         self.try_again();
+        let (ports, absent) = self.count_ports();
+        self.notify.state(ports, &absent);
     }
 }
 
 impl Daemon {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell_ready(&self) {
+        let (ports, absent) = self.count_ports();
+        self.notify.ready(ports, &absent);
+    }
+
+    /// The number of ports, and the names of the absent ones.
+    fn count_ports(&self) -> (usize, Vec<String>) {
+        let state = self.state();
+        let absent = state.ports.iter().filter(|p| p.absent.is_some()).map(|p| p.config.name.clone());
+        (state.ports.len(), absent.collect())
     }
 
     fn status_of(&self, snapshot: &Snapshot) -> Status {
@@ -205,6 +223,7 @@ impl Daemon {
     }
 
     fn add(&self, port: PortConfig) -> Result<(), String> {
+        let _shared = self.changes.read().unwrap_or_else(PoisonError::into_inner);
         let vale = self.state().config.vale.clone();
         let opened =
             open_beside(&port, &self.configs(), &vale).map_err(|reason| format!("port {}: {reason}", port.name))?;
@@ -232,28 +251,9 @@ impl Daemon {
         Ok(())
     }
 
-    fn plug(&self, port: &PortConfig, opened: Opened) -> Result<(), String> {
-        let config = port.clone();
-        let plug: Option<Plug> = match opened {
-            Opened::Port(opened) => {
-                Some(Box::new(move |engine: &mut Engine, k| engine.plug(k, &config.name, opened, config.access)))
-            }
-            Opened::Later(socket, agent) => {
-                let opened = vhost::Port::open(socket);
-                let opened = if agent { opened.and_then(vhost::Port::with_agent) } else { opened };
-                let opened = opened.map_err(|e| e.to_string())?;
-                Some(Box::new(move |engine: &mut Engine, k| engine.plug_vhost(k, &config.name, opened, config.access)))
-            }
-            Opened::Attached => None,
-        };
-        let config = port.clone();
-        let plugged = self.remote.run(move |engine| -> io::Result<()> {
-            let Some(plug) = plug else { return reserve(engine, &config) };
-            let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
-            plug(engine, k)?;
-            settle(engine, k, &config).inspect_err(|_| engine.unplug(k))
-        });
-        plugged.and_then(|plugged| plugged).map_err(|e| e.to_string())
+    fn plug(&self, port: &PortConfig, opened: Opened) -> Result<(), Failure> {
+        let (config, ready) = (port.clone(), opened.ready()?);
+        Ok(self.remote.run(move |engine| put(engine, &config, ready)).and_then(|plugged| plugged)?)
     }
 
     fn install_uplink(&self, port: Box<dyn Port>) -> io::Result<()> {
@@ -262,6 +262,7 @@ impl Daemon {
     }
 
     fn remove(&self, name: &str) -> Result<(), String> {
+        let _shared = self.changes.read().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
         let Some(at) = state.ports.iter().position(|p| p.config.name == name) else {
             return Err(format!("there is no port {name}"));
@@ -280,121 +281,44 @@ impl Daemon {
         Ok(())
     }
 
-    /// Removes a port from the engine, if it is there, and waits for the removal.
-    fn unplug(&self, name: &str) {
+    /// Removes a port from the engine and waits for the removal; returns whether it was there.
+    fn unplug(&self, name: &str) -> bool {
         let owned = name.to_owned();
-        let last = self.remote.run(move |engine| {
-            let k = engine.port_named(&owned)?;
-            let last = engine.report(k);
-            engine.unplug(k);
-            last
-        });
         // A stopped switch has no ports, and a broken port is gone already.
-        if let Ok(Some(last)) = last {
-            let waited = last.output.iter().sum::<u32>() + last.inside;
-            let (accepted, delivered) = (last.counters.accepted, last.counters.delivered);
-            let dropped = last.counters.dropped.total_frames();
-            info!(port = name, accepted, delivered, dropped, waited, "port detached");
-        }
+        let last = self.remote.run(move |engine| take_out(engine, &owned)).ok().flatten();
+        last.iter().for_each(log_detached);
+        last.is_some()
     }
+}
 
-    /// Reads the switch's file again and applies the differences.
-    fn reload(&self) -> Result<String, String> {
-        let file = self.state().config.file.clone();
-        let mut new = Config::load(&file).map_err(|e| e.to_string())?;
-        let old = self.state().config.clone();
-        // The default path depends on the process's user, who may have changed since the start.
-        if new.control == default_control(&new.name) {
-            new.control.clone_from(&old.control);
-        }
-        let overlay = reload::overlay_change(&old, &new)?;
-        let running = self.configs();
-        // Ports that cannot be opened are found before any port is removed.
-        for wanted in &new.ports {
-            let is_there = running.iter().any(|r| r.name == wanted.name && r.kind == wanted.kind);
-            if let Some(missing) = may_open(&wanted.kind).filter(|_| !is_there) {
-                return Err(format!("port {}: {missing}; nothing was changed", wanted.name));
-            }
-        }
-        let (vale, policy, new_policy) = (new.vale.clone(), new.policy.clone(), new.policy != old.policy);
-        self.remote
-            .run(move |engine| {
-                engine.set_watchdog(vale.action, vale.detection_time, vale.restoration_time);
-                // The new policy comes before its new endpoints send.
-                if new_policy {
-                    engine.set_policy(policy);
-                }
-            })
-            .map_err(|e| e.to_string())?;
-        let (admitted, expelled, bound) = (overlay.admitted.len(), overlay.expelled.len(), overlay.bound.len());
-        let (mut added, mut removed, mut changed) = (0, 0, 0);
-        for port in &running {
-            match new.ports.iter().find(|p| p.name == port.name) {
-                None => {
-                    self.remove(&port.name)?;
-                    removed += 1;
-                }
-                Some(wanted) if wanted == port => {}
-                Some(wanted) if wanted.kind == port.kind => {
-                    self.change(wanted)?;
-                    changed += 1;
-                }
-                Some(wanted) => {
-                    self.remove(&port.name)?;
-                    self.add(wanted.clone())?;
-                    changed += 1;
-                }
-            }
-        }
-        for port in new.ports.iter().filter(|p| running.iter().all(|r| r.name != p.name)) {
-            self.add(port.clone())?;
-            added += 1;
-        }
-        let ports = self.configs();
-        self.remote
-            .run(move |engine| {
-                engine.change_overlay(&overlay);
-                // Announce endpoints that existed before their network.
-                let new = |domain| overlay.bound.iter().any(|&(tenant, _)| tenant == domain);
-                ports.iter().filter(|p| new(p.access.domain.unwrap_or(0))).for_each(|p| announce(engine, p, true));
-            })
-            .map_err(|e| e.to_string())?;
-        self.state().config = new;
-        let mut done = format!("{added} ports added, {removed} removed, {changed} changed");
-        for (count, what) in [
-            (admitted, "servers of the overlay added or changed"),
-            (expelled, "servers of the overlay removed"),
-            (bound, "networks added"),
-        ] {
-            if count > 0 {
-                done += &format!(", {count} {what}");
-            }
-        }
-        if new_policy {
-            done += ", policy changed";
-        }
-        Ok(done)
+/// Puts a port into service in the engine, or reserves its endpoint until a program attaches.
+fn put(engine: &mut Engine, config: &PortConfig, ready: Ready) -> io::Result<()> {
+    if matches!(ready, Ready::Attached) {
+        return reserve(engine, config);
     }
+    let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "every port of the switch is in use");
+    let k = engine.vacant_port().ok_or_else(busy)?;
+    match ready {
+        Ready::Port(port) => engine.plug(k, &config.name, port, config.access)?,
+        Ready::Guest(port) => engine.plug_vhost(k, &config.name, *port, config.access)?,
+        Ready::Attached => {}
+    }
+    settle(engine, k, config).inspect_err(|_| engine.unplug(k))
+}
 
-    /// Changes the endpoint of a port and its restrictions, while its traffic runs.
-    fn change(&self, wanted: &PortConfig) -> Result<(), String> {
-        let mut state = self.state();
-        let Some(port) = state.ports.iter_mut().find(|p| p.config.name == wanted.name) else { return Ok(()) };
-        let before = std::mem::replace(&mut port.config, wanted.clone());
-        let wanted = wanted.clone();
-        let settled = self.remote.run(move |engine| {
-            announce(engine, &before, false);
-            if let Some(k) = engine.port_named(&wanted.name) {
-                return settle(engine, k, &wanted);
-            }
-            if let Some(mac) = before.mac {
-                engine.release(mac, before.access.domain.unwrap_or(0));
-            }
-            reserve(engine, &wanted)
-        });
-        // A stopped switch has no ports.
-        settled.unwrap_or(Ok(())).map_err(|e| format!("port {}: {e}", port.config.name))
-    }
+/// Takes a port out of the engine; returns its last state if it was there. Its `mac` stays reserved.
+fn take_out(engine: &mut Engine, name: &str) -> Option<PortReport> {
+    let k = engine.port_named(name)?;
+    let last = engine.report(k);
+    engine.unplug(k);
+    last
+}
+
+fn log_detached(last: &PortReport) {
+    let waited = last.output.iter().sum::<u32>() + last.inside;
+    let (accepted, delivered) = (last.counters.accepted, last.counters.delivered);
+    let dropped = last.counters.dropped.total_frames();
+    info!(port = last.name, accepted, delivered, dropped, waited, "port detached");
 }
 
 /// Applies the settings of a port's endpoint to the engine.

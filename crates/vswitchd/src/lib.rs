@@ -10,8 +10,10 @@
 //! | `config` | the configuration file and the meaning of its keys |
 //! | `daemon` | start, reload and stop; the ports of the file and those of the engine |
 //! | `opened` | how each kind of port is opened |
+//! | `failure` | why a port could not be opened, and whether that can pass |
 //! | `reload` | the settings that may change at run time |
 //! | `privileges` | the privileges that the switch drops once its ports are open |
+//! | `notify` | what the service manager hears |
 //! | `control` | the control socket: one JSON object per line, for the owner only |
 //! | `controller` | the overlay's controller, a program of its own |
 //! | `uplink` | how the link to other servers is opened |
@@ -28,8 +30,10 @@ pub mod config;
 pub mod control;
 pub mod controller;
 pub mod daemon;
+mod failure;
 pub mod log;
 pub mod metrics;
+mod notify;
 mod opened;
 pub mod privileges;
 mod reload;

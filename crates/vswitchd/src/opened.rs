@@ -1,6 +1,7 @@
 //! Opens ports as the file describes them.
 
 use super::config::{PortConfig, PortKind};
+use super::failure::Failure;
 use super::privileges;
 use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::netns::Namespace;
@@ -10,7 +11,6 @@ use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig, ValvePort, Veth
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::vhost;
 use sluicenet_node::vale::{Action, ValeConfig};
-use std::io;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,30 @@ pub(super) enum Opened {
     Later(vhost::Socket, bool),
     /// The port is created when a program attaches.
     Attached,
+}
+
+/// A port that can be put into service.
+pub(super) enum Ready {
+    /// Any port but those below.
+    Port(Box<dyn Port>),
+    /// The queues of a guest.
+    Guest(Box<vhost::Port>),
+    /// Nothing to put into service until a program attaches.
+    Attached,
+}
+
+impl Opened {
+    /// Starts the thread of a guest's port; the privileges are dropped by now.
+    pub fn ready(self) -> Result<Ready, Failure> {
+        Ok(match self {
+            Opened::Port(port) => Ready::Port(port),
+            Opened::Later(socket, agent) => {
+                let port = vhost::Port::open(socket)?;
+                Ready::Guest(Box::new(if agent { port.with_agent()? } else { port }))
+            }
+            Opened::Attached => Ready::Attached,
+        })
+    }
 }
 
 pub(super) fn namespace(name: &Option<String>) -> Result<Namespace, KernelError> {
@@ -104,7 +128,7 @@ pub(super) fn may_open(kind: &PortKind) -> Option<String> {
 ///
 /// # Errors
 /// Errors that no endpoint causes.
-pub(super) fn open_all(ports: &[PortConfig], vale: &ValeConfig) -> Result<Vec<Result<Opened, String>>, String> {
+pub(super) fn open_all(ports: &[PortConfig], vale: &ValeConfig) -> Result<Vec<Result<Opened, Failure>>, String> {
     for (i, port) in ports.iter().enumerate() {
         if let Some(missing) = may_open(&port.kind) {
             return Err(format!("port {}: {missing}", port.name));
@@ -117,7 +141,7 @@ pub(super) fn open_all(ports: &[PortConfig], vale: &ValeConfig) -> Result<Vec<Re
     let listening: Vec<_> = ports.iter().map(|port| listen(port, vale)).collect();
     // Each valve may wait two seconds for the kernel to poll its device; all valves wait at the same time.
     Ok(std::thread::scope(|scope| {
-        let patiently = |(port, listening): (&PortConfig, Result<Sockets<'_>, String>)| {
+        let patiently = |(port, listening): (&PortConfig, Result<Sockets<'_>, Failure>)| {
             let mut opened = listening.and_then(|listening| open(port, listening));
             while opened.is_err() && Instant::now() < until {
                 std::thread::sleep(AGAIN);
@@ -132,33 +156,24 @@ pub(super) fn open_all(ports: &[PortConfig], vale: &ValeConfig) -> Result<Vec<Re
 }
 
 /// Opens one port of a switch with the other `ports`.
-pub(super) fn open_beside(port: &PortConfig, ports: &[PortConfig], vale: &ValeConfig) -> Result<Opened, String> {
+pub(super) fn open_beside(port: &PortConfig, ports: &[PortConfig], vale: &ValeConfig) -> Result<Opened, Failure> {
     if let Some(missing) = may_open(&port.kind) {
-        return Err(missing);
+        return Err(Failure::lasting(missing));
     }
-    is_alone(port, ports.iter().filter(|other| other.name != port.name))?;
+    is_alone(port, ports.iter().filter(|other| other.name != port.name)).map_err(Failure::lasting)?;
     open(port, listen(port, vale)?)
 }
 
 /// Opens the sockets of a port that is a valve.
-fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Sockets<'a>, String> {
-    let listening = || match Pair::of(port, vale)? {
-        Some(pair) => {
-            let listening = Listening::open(pair.veth(), &pair.config)?;
-            Ok(Some((pair, listening)))
-        }
-        None => Ok(None),
-    };
-    listening().map_err(|e: KernelError| e.to_string())
+fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Sockets<'a>, Failure> {
+    let Some(pair) = Pair::of(port, vale)? else { return Ok(None) };
+    let listening = Listening::open(pair.veth(), &pair.config)?;
+    Ok(Some((pair, listening)))
 }
 
 /// Opens a port; a valve from its open sockets.
-fn open(port: &PortConfig, listening: Sockets<'_>) -> Result<Opened, String> {
-    open_kind(&port.kind, port.mac, listening).map_err(|e| e.to_string())
-}
-
-fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, listening: Sockets<'_>) -> io::Result<Opened> {
-    Ok(Opened::Port(match kind {
+fn open(port: &PortConfig, listening: Sockets<'_>) -> Result<Opened, Failure> {
+    Ok(Opened::Port(match &port.kind {
         PortKind::Shm { .. } => return Ok(Opened::Attached),
         PortKind::VhostUser { socket, agent } => return Ok(Opened::Later(socket.clone(), *agent)),
         PortKind::Veth { .. } => match listening {
@@ -168,7 +183,7 @@ fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, listening: Sockets<'_>) -> i
         PortKind::Tap { device, tenant_netns, mtu, offload, agent } => {
             let tenant = Namespace::open(tenant_netns)?;
             let config = TapConfig { offload: *offload, agent: *agent, ..TapConfig::default() };
-            Box::new(TapPort::create(&tenant, device, mac.unwrap_or_default(), *mtu, &config)?)
+            Box::new(TapPort::create(&tenant, device, port.mac.unwrap_or_default(), *mtu, &config)?)
         }
         PortKind::Packet { device, netns } => {
             Box::new(PacketPort::new(PacketDevice::open(&namespace(netns)?, device, PACKET_BUFFERS)?))

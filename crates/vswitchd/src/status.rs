@@ -9,6 +9,11 @@ use sluicenet_node::vale::Counters;
 use sluicenet_proto::loss::{DropReason, Drops};
 use std::collections::BTreeMap;
 
+/// A number with the word for one thing or for several: "1 port", "2 ports".
+pub fn counted(count: u64, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
 /// The status of a switch, as JSON and on the screen.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Status {

@@ -2,10 +2,11 @@
 
 use crate::switching::{Running, TWO, frame, kick, spawn, text};
 use serde_json::Value;
+use sluicenet_testkit::Dir;
 use sluicenet_vswitchd::control::{Answer, Request, attach};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::Command;
 
 #[test]
@@ -43,7 +44,7 @@ fn ports_and_watchdog_change_while_traffic_runs() {
     let (_at_b, mut b) = running.attach("b");
     running.write(&format!("{TWO}[[port]]\nname = \"c\"\nkind = \"shm\"\n").replace("off", "drop"));
     assert!(
-        matches!(running.ask(Request::Reload), Answer::Ok(text) if text.starts_with("1 ports added, 0 removed, 0 changed"))
+        matches!(running.ask(Request::Reload), Answer::Ok(text) if text.starts_with("1 port added, 0 removed, 0 changed"))
     );
     let (_at_c, _c) = running.attach("c");
     // No other machine can be the machine of a port: its address is given.
@@ -185,4 +186,68 @@ fn a_socket_left_behind_is_taken_over_and_a_file_is_not() {
     running.child = spawn(&running.folder, TWO, true);
     assert_eq!(running.child.wait().unwrap().code(), Some(1));
     assert_eq!(std::fs::read_to_string(running.control()).unwrap(), "mine");
+}
+
+/// A service manager that started a switch: the states that it was told.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn hears(&self, words: &str) -> String {
+        let mut message = [0; 4096];
+        let mut said = Vec::new();
+        loop {
+            let n = self.0.recv(&mut message).unwrap_or_else(|e| panic!("{words}: {e}; {said:?}"));
+            said.push(String::from_utf8(message[..n].to_vec()).unwrap());
+            let last = said.last().unwrap();
+            if last.lines().any(|line| line.starts_with(words)) {
+                return last.clone();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_service_manager_hears_when_it_is_ready_and_the_command_says_whether_a_reload_worked() {
+    let folder = Dir::new("managed");
+    let manager = Manager(UnixDatagram::bind(folder.0.join("notify")).unwrap());
+    manager.0.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let file = folder.0.join("vs.toml");
+    let write = |ports: &str| std::fs::write(&file, text(&folder.0, ports)).unwrap();
+    let command = || Command::new(env!("CARGO_BIN_EXE_sluicenet"));
+    write(TWO);
+    let mut switch = { command() }
+        .args(["--quiet", "--json", "switch", "run", &folder.path("vs.toml")])
+        .env("NOTIFY_SOCKET", folder.0.join("notify"))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    manager.hears("READY=1");
+    assert_eq!(manager.hears("STATUS="), "STATUS=2 ports\n");
+    let reload = || {
+        let args = ["switch", "reload", "--control", &folder.path("run/vs.sock")];
+        let reloaded = { command() }.args(args).output().unwrap();
+        let begins = manager.hears("RELOADING=1");
+        assert!(begins.contains("MONOTONIC_USEC="), "{begins}");
+        manager.hears("READY=1");
+        (
+            reloaded.status.code(),
+            String::from_utf8(reloaded.stdout).unwrap() + &String::from_utf8_lossy(&reloaded.stderr),
+        )
+    };
+    let guest = |socket: &str| format!("{TWO}[[port]]\nname = \"vm\"\nkind = \"vhost-user\"\nsocket = \"{socket}\"\n");
+    write(&guest(&folder.path("missing/vm.sock")));
+    let (code, said) = reload();
+    assert!(code == Some(0) && said.contains("1 port added, 0 removed, 0 changed, port vm is absent: "), "{said}");
+    assert_eq!(manager.hears("STATUS="), "STATUS=3 ports, absent: vm\n");
+    // What lasts is refused, with the port and the reason.
+    write(&guest(&folder.path("vs.toml/vm.sock")).replace("name = \"vm\"", "name = \"other\""));
+    let (code, said) = reload();
+    assert!(code == Some(2) && said.contains("port other: ") && said.contains("nothing was changed"), "{said}");
+    assert_eq!(manager.hears("STATUS="), "STATUS=3 ports, absent: vm\n");
+    std::fs::create_dir(folder.0.join("missing")).unwrap();
+    assert_eq!(manager.hears("STATUS="), "STATUS=3 ports\n");
+    let stop = { command() }.args(["switch", "stop", "--control", &folder.path("run/vs.sock")]).output().unwrap();
+    assert!(stop.status.success());
+    manager.hears("STOPPING=1");
+    assert!(switch.wait().unwrap().success());
 }

@@ -206,3 +206,48 @@ fn what_is_for_a_program_that_is_not_there_goes_to_nobody() {
     }
     running.until("flooded", |s| port(s, "c").delivered == 1);
 }
+
+#[test]
+fn a_reload_replaces_ports_at_devices_or_changes_nothing() {
+    if let Some(what) = missing() {
+        return println!("skipped: {what}");
+    }
+    let all = Namespaces::new("replace", 4);
+    let [switch, a, b, short] = [0, 1, 2, 3].map(|n| all.0[n].as_str());
+    [(1, a), (2, b), (4, short)].into_iter().for_each(|(n, own)| machine(switch, own, n));
+    system(&format!("ip -n {short} link set eth0 mtu 1400")).unwrap();
+    let hotplug = |ports: &[(usize, &str)]| "hotplug = true\n".to_owned() + &file(switch, ports);
+    let both = hotplug(&[(1, a), (2, b)]);
+    let running = Running::heard("replace", &both);
+    running.until("both", |s| s.ports.iter().filter(|p| p.is_present()).count() == 2);
+    arrive(a, b, "10.0.0.2");
+    let names = |status: &Status| status.ports.iter().map(|p| (p.name.clone(), p.is_present())).collect::<Vec<_>>();
+    // One port cannot be opened: the others stay as they are, though the file has neither.
+    running.write(&hotplug(&[(4, short)]));
+    let refused = running.ask(Request::Reload);
+    let words = format!("port v4: the device eth0 of {short}: its MTU is 1400");
+    assert!(
+        matches!(&refused, Answer::Error(why) if why.starts_with(&words) && why.ends_with("nothing was changed")),
+        "{refused:?}"
+    );
+    assert_eq!(names(&running.status()), [("v1".into(), true), ("v2".into(), true)]);
+    arrive(b, a, "10.0.0.1");
+    // Two ports for one namespace are a fault of the file.
+    running.write(&hotplug(&[(1, a), (2, b), (3, b)]));
+    let refused = running.ask(Request::Reload);
+    assert!(matches!(&refused, Answer::Error(why) if why.contains("lead to the same namespace")), "{refused:?}");
+    // The new port takes the namespace over from the old one; another one waits for its namespace.
+    running.write(&(both.replacen("kind", "offload = false\nkind", 1) + &file(switch, &[(5, "sluice-no-such")])[13..]));
+    let done = running.ask(Request::Reload);
+    let words = "1 port added, 0 removed, 1 changed, port v5 is absent: the network namespace";
+    assert!(matches!(&done, Answer::Ok(done) if done.starts_with(words)), "{done:?}");
+    assert_eq!(names(&running.status()), [("v1".into(), true), ("v2".into(), true), ("v5".into(), false)]);
+    arrive(a, b, "10.0.0.2");
+    // A port under another name takes over, too.
+    running.write(&both.replacen("name = \"v1\"", "name = \"first\"\ndevice = \"v1\"", 1));
+    let done = running.ask(Request::Reload);
+    assert!(matches!(&done, Answer::Ok(done) if done == "1 port added, 2 removed, 0 changed"), "{done:?}");
+    assert_eq!(names(&running.status()), [("first".into(), true), ("v2".into(), true)]);
+    arrive(a, b, "10.0.0.2");
+    arrive(b, a, "10.0.0.1");
+}

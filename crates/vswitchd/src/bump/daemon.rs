@@ -8,7 +8,7 @@ use crate::config::{PortConfig, PortKind, default_control};
 use crate::control::{Answer, Request, Socket};
 use crate::log::Log;
 use crate::metrics;
-use crate::opened::{Opened, PACKET_BUFFERS, namespace, open_all};
+use crate::opened::{Opened, PACKET_BUFFERS, Ready, namespace, open_all};
 use crate::privileges::{self, Becomes, Rights};
 use crate::served::{Attached, Served, listen_to_signals, serve_metrics};
 use crate::status::{Ledger, PortStatus, Status, by_name};
@@ -21,7 +21,6 @@ use sluicenet_dataplane::kernel::wire::Wire;
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::tap::{Capture, tap};
-use sluicenet_dataplane::vhost;
 use sluicenet_extension::Library;
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_proto::loss::Drops;
@@ -68,7 +67,7 @@ pub struct Daemon {
 }
 
 /// A port that is ready for a loop, and where it belongs: loop and end.
-type Ready = (usize, usize, Opened);
+type Placed = (usize, usize, Opened);
 
 /// The end of a loop at which a port of a link is: a loop has one link.
 fn place(pipelines: usize, link: usize, part: usize) -> usize {
@@ -76,7 +75,7 @@ fn place(pipelines: usize, link: usize, part: usize) -> usize {
 }
 
 /// Opens all ports; returns them, the capabilities to keep, and what must stay open.
-fn open(config: &Config) -> io::Result<(Vec<Ready>, rustix::thread::CapabilitySet, Vec<Wire>)> {
+fn open(config: &Config) -> io::Result<(Vec<Placed>, rustix::thread::CapabilitySet, Vec<Wire>)> {
     // A program runs as another user, who cannot reach this process.
     let mut keep = match &config.program {
         Some(program) if !program.in_process => program::RIGHTS,
@@ -247,14 +246,10 @@ impl Daemon {
             remotes.push(one.remote()?);
         }
         for (at, end, opened) in ready {
-            let port: Box<dyn Port> = match opened {
-                Opened::Port(port) => port,
-                Opened::Later(socket, agent) => {
-                    let port = vhost::Port::open(socket)?;
-                    Box::new(if agent { port.with_agent()? } else { port })
-                }
-                // It is created when a program attaches.
-                Opened::Attached => continue,
+            let port: Box<dyn Port> = match opened.ready().map_err(|e| io::Error::other(e.reason))? {
+                Ready::Port(port) => port,
+                Ready::Guest(port) => port,
+                Ready::Attached => continue,
             };
             loops[at].plug(end, port).map_err(io::Error::from)?;
         }

@@ -11,6 +11,7 @@ use sluicenet_scenario::setting::{Section, Settings};
 use sluicenet_scenario::tree::{Document, Span, Value};
 use sluicenet_scenario::units::POSITIVE_RATE;
 use sluicenet_scenario::{Result, choices, settings};
+use std::path::Path;
 
 /// The settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +100,23 @@ impl PortKind {
         }
     }
 
+    /// Whether both hold something that only one open port can hold: a device, a namespace with a valve, a socket.
+    pub(crate) fn shares_with(&self, other: &PortKind) -> bool {
+        self.holds().iter().any(|held| other.holds().contains(held))
+    }
+
+    fn holds(&self) -> Vec<Held<'_>> {
+        match self {
+            PortKind::Shm { .. } => vec![],
+            PortKind::VhostUser { socket, .. } => vec![Held::Socket(socket.path())],
+            PortKind::Veth { device, netns, tenant_netns, .. } => {
+                vec![Held::Device(netns.as_deref(), device), Held::Tenant(tenant_netns)]
+            }
+            PortKind::Tap { device, tenant_netns, .. } => vec![Held::Device(Some(tenant_netns), device)],
+            PortKind::Packet { device, netns } => vec![Held::Device(netns.as_deref(), device)],
+        }
+    }
+
     /// The kind's name in the file.
     pub fn name(&self) -> &'static str {
         let means = match self {
@@ -110,6 +128,17 @@ impl PortKind {
         };
         means.name()
     }
+}
+
+/// What only one open port can hold.
+#[derive(Debug, PartialEq)]
+enum Held<'a> {
+    /// A device, by its namespace and name.
+    Device(Option<&'a str>, &'a str),
+    /// A namespace with a valve.
+    Tenant(&'a str),
+    /// The socket between switch and QEMU.
+    Socket(&'a Path),
 }
 
 choices! {

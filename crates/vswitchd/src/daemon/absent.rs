@@ -1,6 +1,7 @@
 //! Ports of the file that could not be opened: they are reported, and opened later if possible.
 
 use super::super::config::{PortConfig, PortKind};
+use super::super::failure::Failure;
 use super::super::opened::{Opened, may_open, open_beside};
 use super::super::status::{Absent, Again};
 use super::{Daemon, Running, reserve};
@@ -8,7 +9,7 @@ use tracing::{info, warn};
 
 impl Daemon {
     /// Puts a port of the file into service. A port that could not be opened stays absent, and its address stays reserved.
-    pub(super) fn begin(&self, port: PortConfig, opened: Result<Opened, String>) -> Result<(), String> {
+    pub(super) fn begin(&self, port: PortConfig, opened: Result<Opened, Failure>) -> Result<(), String> {
         let reason = match opened.and_then(|opened| self.plug(&port, opened)) {
             Ok(()) => {
                 info!(port = port.name, kind = port.kind.name(), "port added");
@@ -18,7 +19,7 @@ impl Daemon {
             Err(reason) => reason,
         };
         let again = if may_open(&port.kind).is_none() { Again::EverySecond } else { Again::NextStart };
-        let absent = Absent { reason, again };
+        let absent = Absent { reason: reason.reason, again };
         warn!(port = port.name, kind = port.kind.name(), reason = %absent, "port absent");
         let config = port.clone();
         let reserved = self.remote.run(move |engine| reserve(engine, &config));
@@ -29,6 +30,8 @@ impl Daemon {
 
     /// Opens absent ports that need no dropped privilege.
     pub(super) fn try_again(&self) {
+        // A reload opens ports itself; it is waited for until the next second.
+        let Ok(_shared) = self.changes.try_read() else { return };
         let (ports, vale) = (self.configs(), self.state().config.vale.clone());
         let waits = |p: &&mut Running| p.absent.as_ref().is_some_and(|absent| absent.again == Again::EverySecond);
         for port in &ports {
@@ -46,7 +49,7 @@ impl Daemon {
                     running.absent = None;
                     info!(port = port.name, kind = port.kind.name(), "port added");
                 }
-                Err(reason) => absent.reason = reason,
+                Err(failure) => absent.reason = failure.reason,
             }
         }
     }

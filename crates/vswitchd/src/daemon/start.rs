@@ -3,8 +3,10 @@
 use super::{Daemon, State};
 use crate::config::{Config, PortConfig};
 use crate::control::Socket;
+use crate::failure::Failure;
 use crate::log::Log;
 use crate::metrics;
+use crate::notify::Notify;
 use crate::opened::{Opened, open_all};
 use crate::privileges::{self, Becomes, Rights};
 use crate::served::{listen_to_signals, serve_metrics};
@@ -17,7 +19,7 @@ use sluicenet_node::gate::StationPolicy;
 use sluicenet_proto::time::Duration as Time;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use tracing::info;
@@ -31,7 +33,7 @@ const DRAIN_PATIENCE: Time = Time::from_secs(2);
 /// The ports of the file, opened while the switch has its privileges.
 struct InitialPorts {
     uplink: Option<Box<dyn Port>>,
-    ports: Vec<(PortConfig, Result<Opened, String>)>,
+    ports: Vec<(PortConfig, Result<Opened, Failure>)>,
 }
 
 impl InitialPorts {
@@ -92,9 +94,11 @@ impl Daemon {
         let daemon = Arc::new(Daemon {
             remote,
             state: Mutex::new(State { config, ports: Vec::new(), made: 0 }),
+            changes: RwLock::new(()),
             stopping: AtomicBool::new(false),
             started: Instant::now(),
             listener: socket.listener()?,
+            notify: Notify::default(),
             log: Log::default(),
         });
         let (signals, signal_thread) = listen_to_signals(&daemon)?;
@@ -104,7 +108,11 @@ impl Daemon {
         let watcher =
             std::thread::Builder::new().name("log".into()).spawn(move || watched.log.watch(&*watched, &events))?;
         serve_metrics(&daemon, metrics)?;
-        let outcome = daemon.install_all(ports, policy).and_then(|()| socket.serve(&daemon));
+        let outcome = daemon.install_all(ports, policy).and_then(|()| {
+            daemon.tell_ready();
+            socket.serve(&daemon)
+        });
+        daemon.notify.stopping();
         stop.store(true, Ordering::Relaxed);
         // An empty job wakes the engine, which then sees `stop`.
         let _ = daemon.remote.post(|_| {});

@@ -1,0 +1,261 @@
+//! A reload: the switch becomes that of the new file, or it stays that of the old one.
+//!
+//! 1. All new ports are opened beside the old ones. If one fails for a reason that [lasts](crate::failure), nothing has
+//!    changed. A port that fails for a reason that passes is absent, and tried again every second.
+//! 2. A new port may need what an old port holds: its device, its namespace, its socket. Then the old port is closed
+//!    first. If the new one fails for a reason that lasts, the old port is opened again.
+//! 3. One job of the engine, between two rounds, applies the rest: no frame is forwarded in between.
+
+use super::{Daemon, Running, State, announce, put, reserve, settle, station, take_out};
+use crate::config::{Config, PortConfig, default_control};
+use crate::failure::Failure;
+use crate::opened::{Opened, Ready, may_open, open_beside};
+use crate::reload::overlay_change;
+use crate::status::{Absent, Again, counted};
+use sluicenet_dataplane::engine::{Engine, PortReport};
+use sluicenet_dataplane::port::OverlayChange;
+use sluicenet_node::gate::StationPolicy;
+use sluicenet_node::vale::ValeConfig;
+use std::sync::{Arc, PoisonError};
+use tracing::{info, warn};
+
+/// The difference between the ports of the switch and those of a new file.
+#[derive(Debug, Default, PartialEq)]
+struct Plan {
+    /// Ports of the switch to close: removed ones, and those that get another kind.
+    close: Vec<PortConfig>,
+    /// Ports whose endpoint or restrictions change while they run: before and after.
+    change: Vec<(PortConfig, PortConfig)>,
+    /// Ports to open.
+    open: Vec<PortConfig>,
+    removed: usize,
+}
+
+impl Plan {
+    fn between(old: &[PortConfig], new: &[PortConfig]) -> Plan {
+        let mut plan = Plan::default();
+        for port in old {
+            match new.iter().find(|wanted| wanted.name == port.name) {
+                None => {
+                    plan.close.push(port.clone());
+                    plan.removed += 1;
+                }
+                Some(wanted) if wanted == port => {}
+                Some(wanted) if wanted.kind == port.kind => plan.change.push((port.clone(), wanted.clone())),
+                Some(wanted) => {
+                    plan.close.push(port.clone());
+                    plan.open.push(wanted.clone());
+                }
+            }
+        }
+        let is_new = |port: &&PortConfig| old.iter().all(|other| other.name != port.name);
+        plan.open.extend(new.iter().filter(is_new).cloned());
+        plan
+    }
+}
+
+/// A port of the new file, ready or absent.
+type Prepared = (PortConfig, Result<Ready, Failure>);
+
+/// Everything that a reload changes in the engine.
+struct Change {
+    vale: ValeConfig,
+    policy: Option<Option<Arc<StationPolicy>>>,
+    overlay: OverlayChange,
+    close: Vec<PortConfig>,
+    change: Vec<(PortConfig, PortConfig)>,
+    open: Vec<Prepared>,
+    /// Ports in networks that the switch joins now, which have told them nothing yet.
+    announce: Vec<PortConfig>,
+}
+
+impl Change {
+    /// Returns the last states of the closed ports, and why ports are absent.
+    fn apply(self, engine: &mut Engine) -> (Vec<PortReport>, Vec<(PortConfig, Failure)>) {
+        engine.set_watchdog(self.vale.action, self.vale.detection_time, self.vale.restoration_time);
+        // The new policy comes before its new endpoints send.
+        if let Some(policy) = self.policy {
+            engine.set_policy(policy);
+        }
+        let last = self.close.iter().filter_map(|port| take_out(engine, &port.name)).collect();
+        self.close.iter().for_each(|port| announce(engine, port, false));
+        for (before, _) in &self.change {
+            announce(engine, before, false);
+            if let Some(k) = engine.port_named(&before.name) {
+                engine.forget(k);
+            }
+        }
+        // All addresses of the old file are free before one is given.
+        for (mac, domain) in self.close.iter().chain(self.change.iter().map(|(before, _)| before)).filter_map(station) {
+            engine.release(mac, domain);
+        }
+        engine.change_overlay(&self.overlay);
+        let mut absent = Vec::new();
+        for (_, wanted) in self.change {
+            let settled = match engine.port_named(&wanted.name) {
+                Some(k) => settle(engine, k, &wanted),
+                None => reserve(engine, &wanted),
+            };
+            settled.expect("the file has no more addresses than `stations`");
+        }
+        for (port, ready) in self.open {
+            let outcome = ready.and_then(|ready| Ok(put(engine, &port, ready)?));
+            if let Err(failure) = outcome {
+                reserve(engine, &port).expect("the file has no more addresses than `stations`");
+                absent.push((port, failure));
+            }
+        }
+        self.announce.iter().for_each(|port| announce(engine, port, true));
+        (last, absent)
+    }
+}
+
+impl Daemon {
+    /// Reads the switch's file again and applies the differences, all of them or none; describes them.
+    pub(super) fn reload(&self) -> Result<String, String> {
+        let _alone = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        let old = self.state().config.clone();
+        let mut new = Config::load(&old.file).map_err(|e| e.to_string())?;
+        // The default path depends on the process's user, who may have changed since the start.
+        if new.control == default_control(&new.name) {
+            new.control.clone_from(&old.control);
+        }
+        let overlay = overlay_change(&old, &new)?;
+        let running = self.configs();
+        let plan = Plan::between(&running, &new.ports);
+        let open = self.prepare(&plan, &old, &new)?;
+
+        let counts = [overlay.admitted.len(), overlay.expelled.len(), overlay.bound.len()];
+        let replaced = plan.close.len() - plan.removed;
+        let mut done = counted((plan.open.len() - replaced) as u64, "port added", "ports added");
+        done += &format!(", {} removed, {} changed", plan.removed, plan.change.len() + replaced);
+        let words = [
+            ("server of the overlay added or changed", "servers of the overlay added or changed"),
+            ("server of the overlay removed", "servers of the overlay removed"),
+            ("network added", "networks added"),
+        ];
+        for (count, (one, several)) in counts.into_iter().zip(words).filter(|(count, _)| *count > 0) {
+            done += &format!(", {}", counted(count as u64, one, several));
+        }
+        let new_policy = new.policy != old.policy;
+        if new_policy {
+            done += ", policy changed";
+        }
+        let joins =
+            |port: &&PortConfig| overlay.bound.iter().any(|&(tenant, _)| tenant == port.access.domain.unwrap_or(0));
+        let change = Change {
+            vale: new.vale.clone(),
+            policy: new_policy.then(|| new.policy.clone()),
+            announce: new.ports.iter().filter(joins).cloned().collect(),
+            overlay,
+            close: plan.close.clone(),
+            change: plan.change,
+            open,
+        };
+        // Locked over both: a program that attaches meanwhile finds all of the old ports or all of the new ones.
+        let mut state = self.state();
+        let (last, absent) = self.remote.run(move |engine| change.apply(engine)).map_err(|e| e.to_string())?;
+        last.iter().for_each(super::log_detached);
+        state.become_that_of(new, &plan.close);
+        for (port, failure) in absent {
+            let reason = state.is_absent(&port.name, failure);
+            warn!(port = port.name, kind = port.kind.name(), %reason, "port absent");
+            done += &format!(", port {} is absent: {reason}", port.name);
+        }
+        drop(state);
+        plan.close.iter().for_each(|port| info!(port = port.name, "port removed"));
+        plan.open.iter().for_each(|port| info!(port = port.name, kind = port.kind.name(), "port added"));
+        Ok(done)
+    }
+
+    /// Opens the new ports.
+    ///
+    /// # Errors
+    /// A port cannot be opened, for a reason that lasts. The old ports are in service, as before.
+    fn prepare(&self, plan: &Plan, old: &Config, new: &Config) -> Result<Vec<Prepared>, String> {
+        for port in &plan.open {
+            if let Some(missing) = may_open(&port.kind) {
+                return Err(format!("port {}: {missing}; nothing was changed", port.name));
+            }
+        }
+        let needs = |port: &PortConfig, held: &PortConfig| port.kind.shares_with(&held.kind);
+        let (late, early): (Vec<&PortConfig>, Vec<&PortConfig>) =
+            plan.open.iter().partition(|port| plan.close.iter().any(|held| needs(port, held)));
+        let mut opened = open_each(&early, new).map_err(|why| format!("{why}; nothing was changed"))?;
+        let blockers = plan.close.iter().filter(|held| late.iter().any(|port| needs(port, held)));
+        let closed: Vec<&PortConfig> = blockers.filter(|port| self.unplug(&port.name)).collect();
+        match open_each(&late, new) {
+            Ok(more) => opened.extend(more),
+            Err(why) => {
+                let lost: Vec<String> = closed.iter().filter_map(|port| self.reopen(port, old)).collect();
+                return Err(match &lost[..] {
+                    [] if closed.is_empty() => format!("{why}; nothing was changed"),
+                    [] => {
+                        let names: Vec<&str> = closed.iter().map(|port| port.name.as_str()).collect();
+                        format!(
+                            "{why}; nothing was changed, but {} had to be closed and opened again",
+                            names.join(", ")
+                        )
+                    }
+                    _ => format!("{why}; the ports of the old file stay, but {}", lost.join(", ")),
+                });
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Opens a port again that was closed for another one. If it fails, the port is absent; returns the reason.
+    fn reopen(&self, port: &PortConfig, old: &Config) -> Option<String> {
+        let opened = open_beside(port, &self.configs(), &old.vale);
+        let failure = opened.and_then(|opened| self.plug(port, opened)).err()?;
+        let reason = self.state().is_absent(&port.name, failure);
+        warn!(port = port.name, kind = port.kind.name(), %reason, "port absent");
+        Some(format!("port {} is absent: {reason}", port.name))
+    }
+}
+
+impl State {
+    /// Takes over the ports of a new file, in its order.
+    fn become_that_of(&mut self, new: Config, closed: &[PortConfig]) {
+        let mut before: Vec<Running> = std::mem::take(&mut self.ports);
+        before.retain(|port| closed.iter().all(|closed| closed.name != port.config.name));
+        for port in &new.ports {
+            match before.iter().position(|running| running.config.name == port.name) {
+                Some(at) => {
+                    let running = before.swap_remove(at);
+                    self.ports.push(Running { config: port.clone(), ..running });
+                }
+                None => self.add(port.clone(), None),
+            }
+        }
+        self.config = new;
+    }
+
+    /// Notes that a port could not be opened; returns the reason as it is shown.
+    fn is_absent(&mut self, name: &str, failure: Failure) -> Absent {
+        let absent = Absent { reason: failure.reason, again: Again::EverySecond };
+        if let Some(port) = self.ports.iter_mut().find(|port| port.config.name == name) {
+            port.absent = Some(absent.clone());
+        }
+        absent
+    }
+}
+
+/// Opens ports of a new file. A port that fails for a reason that passes has its failure.
+///
+/// # Errors
+/// The first reason that lasts, with its port. Ports that were opened before are closed again.
+fn open_each(ports: &[&PortConfig], new: &Config) -> Result<Vec<Prepared>, String> {
+    let mut opened = Vec::new();
+    for &port in ports {
+        let outcome = open_beside(port, &new.ports, &new.vale).and_then(Opened::ready);
+        match outcome {
+            Err(failure) if !failure.passes => return Err(format!("port {}: {failure}", port.name)),
+            outcome => opened.push((port.clone(), outcome)),
+        }
+    }
+    Ok(opened)
+}
+
+#[cfg(test)]
+mod tests;
