@@ -77,6 +77,7 @@ fn of(kind: &Kind) -> Value {
             let pattern = "^(host [0-9]+|switch [0-9]+( port [0-9]+)?)$";
             json!({ "type": "array", "items": { "type": "string", "pattern": pattern } })
         }
+        Kind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
         Kind::Distribution(value, specs) => distribution(value, specs),
         Kind::Points(value) => json!({
             "type": "array",

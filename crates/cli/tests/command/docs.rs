@@ -126,10 +126,8 @@ fn kind(schema: &Value) -> String {
         Some("boolean") => "`true`, `false`".into(),
         Some("integer") => format!("{} to {}", bound(&schema["minimum"]), bound(&schema["maximum"])),
         Some("number") => format!("number, {} to {}", schema["minimum"], schema["maximum"]),
-        Some("array") if schema["items"]["pattern"].as_str().is_some_and(|p| p.contains("host")) => {
-            "list of ports".into()
-        }
-        Some("array") if schema["items"]["pattern"].is_string() => "list of texts".into(),
+        Some("array") if schema["items"]["pattern"].is_string() => "list of ports".into(),
+        Some("array") if schema["items"]["type"] == "string" => "list of texts".into(),
         Some("array") if schema["items"]["oneOf"].is_array() => "tables".into(),
         Some("array") if schema["items"]["type"] == "object" => "tables".into(),
         Some("array") if schema["items"]["type"] == "array" => "lists of numbers".into(),

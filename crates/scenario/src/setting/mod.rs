@@ -42,6 +42,8 @@ pub enum Kind {
     Hosts,
     /// A list of ports by name.
     Ports,
+    /// A list of texts.
+    Texts,
     /// A quantity, or a table of one of these kinds.
     Distribution(Box<Kind>, &'static [&'static Spec]),
     /// The points of a distribution: lists of such a quantity and a cumulative probability.

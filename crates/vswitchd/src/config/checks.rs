@@ -63,8 +63,7 @@ impl Setting for Macs {
     const ANY: () = ();
 
     fn kind(_: &()) -> Kind {
-        // A list of texts.
-        Kind::Ports
+        Kind::Texts
     }
 
     fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<Macs> {
@@ -82,8 +81,7 @@ impl Setting for Addresses {
     const ANY: () = ();
 
     fn kind(_: &()) -> Kind {
-        // A list of texts.
-        Kind::Ports
+        Kind::Texts
     }
 
     fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<Addresses> {
