@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use super::table::{Table, count};
 use super::{Global, interrupt, output};
+use sluicenet_vswitchd::attach::{self, Attach, AttachError, Prefix, Route};
 use sluicenet_vswitchd::capture::{Wanted, record};
 use sluicenet_vswitchd::config::{Config, default_control};
 use sluicenet_vswitchd::control::{Answer, Request, ask, running, stop};
@@ -10,6 +11,7 @@ use sluicenet_vswitchd::daemon::Daemon;
 use sluicenet_vswitchd::log;
 use sluicenet_vswitchd::status::{LOST_BESIDE, PortStatus, Status};
 use sluicenet_vswitchd::watch::queued;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -21,10 +23,11 @@ pub(super) struct Switch {
 
 const SWITCH_HELP: &str = "\
 Coming from Open vSwitch:
-    ovs-vswitchd                    sluicenet switch run FILE
+    ovs-vswitchd                    sluicenet switch run [FILE]
     ovs-vsctl show, list-ports      sluicenet switch show
     ovs-vsctl add-port BR NAME      sluicenet switch add-port NAME kind=...  (veth, tap, packet: with hotplug = true)
     ovs-vsctl del-port BR NAME      sluicenet switch del-port NAME
+    ip link add ... type veth ...   sluicenet switch attach NETNS --ip ADDRESS/BITS  (and detach NETNS)
     ovs-appctl exit                 sluicenet switch stop
     ovs-tcpdump -i NAME -w FILE     sluicenet switch capture NAME -w FILE
     ovs-appctl dpctl/show -s        sluicenet top
@@ -33,7 +36,7 @@ receiver that is not ready waits, and so does its sender.";
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Run a switch in the foreground from its configuration file
+    /// Run a switch in the foreground: from its configuration file, or an empty one that takes ports by commands
     Run(Run),
     /// Show a running switch and the counters of its ports
     Show(Which),
@@ -41,6 +44,10 @@ enum What {
     AddPort(AddPort),
     /// Remove a port while traffic runs
     DelPort(DelPort),
+    /// Attach a network namespace: its veth pair, addresses, routes and port, all of it or nothing
+    Attach(AttachArgs),
+    /// Undo an attachment, also if the namespace has gone or the switch does not run
+    Detach(DetachArgs),
     /// Capture the frames at a port, as pcapng
     Capture(CaptureArgs),
     /// Reload the configuration file
@@ -51,11 +58,106 @@ enum What {
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// The switch's configuration file, TOML
-    file: PathBuf,
+    /// The switch's configuration file, TOML; without one, the switch has no ports until commands add them
+    file: Option<PathBuf>,
     /// Check the file only
-    #[arg(long)]
+    #[arg(long, requires = "file")]
     check: bool,
+    /// The name of a switch without a file
+    #[arg(long, value_name = "NAME", default_value = "sluicenet", conflicts_with = "file")]
+    name: String,
+    /// The control socket of a switch without a file; default NAME.sock in /run/sluicenet or in the user's run folder
+    #[arg(long, value_name = "PATH", conflicts_with = "file")]
+    control: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = ATTACH_HELP)]
+struct AttachArgs {
+    /// The namespace, by name or path
+    netns: String,
+    /// An address of its device; repeat for several
+    #[arg(long, value_name = "ADDRESS/BITS", value_parser = address)]
+    ip: Vec<Prefix>,
+    /// Make the namespace if it does not exist
+    #[arg(long)]
+    create: bool,
+    /// The port's name; default the namespace's
+    #[arg(long, value_name = "PORT")]
+    name: Option<String>,
+    /// The next hop of the default route; one for IPv4 and one for IPv6
+    #[arg(long, value_name = "ADDRESS")]
+    gateway: Vec<IpAddr>,
+    /// A route, on the link or by a next hop: 192.168.0.0/16 or 192.168.0.0/16,10.0.0.254
+    #[arg(long, value_name = "NETWORK/BITS[,ADDRESS]")]
+    route: Vec<Route>,
+    /// The MAC address of its device; default one of the kernel's
+    #[arg(long, value_parser = mac)]
+    mac: Option<[u8; 6]>,
+    /// The MTU; default that of the switch's overlay, or 1500
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<u32>,
+    /// The name of its device
+    #[arg(long, value_name = "DEVICE", default_value = "eth0")]
+    device: String,
+    /// The broadcast domain of the port; default each frame's VLAN
+    #[arg(long, value_name = "NUMBER")]
+    tenant: Option<u16>,
+    /// Let the namespace send from other addresses than its own, as a router or a bridge does
+    #[arg(long)]
+    unlocked: bool,
+    /// The namespace of the switch's end; default one without addresses that is made for the switch
+    #[arg(long, value_name = "NETNS")]
+    switch_netns: Option<String>,
+    /// Further settings of the port, as in the file
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    #[command(flatten)]
+    which: WhichSwitch,
+}
+
+const ATTACH_HELP: &str = "\
+Two namespaces that reach each other:
+    sluicenet switch run &
+    sluicenet switch attach red1 --create --ip 10.0.0.1/24
+    sluicenet switch attach red2 --create --ip 10.0.0.2/24
+    ip netns exec red1 ping 10.0.0.2";
+
+#[derive(Debug, clap::Args)]
+struct DetachArgs {
+    /// The namespace, or the port
+    #[arg(value_name = "NETNS|PORT")]
+    what: String,
+    #[command(flatten)]
+    which: WhichSwitch,
+}
+
+/// Which of the switches that run, where `--name` is the port's.
+#[derive(Clone, Debug, clap::Args)]
+struct WhichSwitch {
+    /// The switch's control socket; default that of the only one that runs
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// The switch's name
+    #[arg(long, value_name = "NAME", conflicts_with = "control")]
+    switch: Option<String>,
+}
+
+impl WhichSwitch {
+    fn control(self) -> Result<PathBuf, Failure> {
+        Which { control: self.control, name: self.switch }.control()
+    }
+}
+
+fn address(text: &str) -> Result<Prefix, String> {
+    text.parse::<Prefix>().and_then(Prefix::of_a_device)
+}
+
+fn mac(text: &str) -> Result<[u8; 6], String> {
+    let wrong = || format!("{text} is no MAC address of one device; expected: as 02:00:00:00:00:01");
+    let bytes = text.split(':').map(|part| (part.len() == 2).then(|| u8::from_str_radix(part, 16).ok()).flatten());
+    let bytes: Vec<u8> = bytes.collect::<Option<_>>().ok_or_else(wrong)?;
+    bytes.try_into().ok().filter(|mac: &[u8; 6]| mac[0] & 1 == 0 && mac != &[0; 6]).ok_or_else(wrong)
 }
 
 /// Which of the switches that run.
@@ -204,6 +306,7 @@ impl Which {
             Answer::Ok(text) if global.json => output::json(&serde_json::json!({ "ok": text })),
             Answer::Ok(text) => output::print(&(text + "\n")),
             Answer::Status(status) => show(&status, global),
+            Answer::About(about) => output::json(&about),
             Answer::Error(text) => return Err(Failure::Input(text)),
         }
         Ok(())
@@ -215,8 +318,16 @@ impl Switch {
         match self.what {
             What::Run(run) => run.main(global),
             What::Show(which) => which.tell(&Request::Show, global),
-            What::AddPort(add) => add.which.tell(&Request::AddPort { name: add.port, settings: add.settings }, global),
-            What::DelPort(del) => del.which.tell(&Request::DelPort { name: del.port }, global),
+            What::AddPort(add) => {
+                let added = attach::add_port(&add.which.control()?, &add.port, &add.settings).map_err(failure)?;
+                add.which.said(Answer::Ok(added), global)
+            }
+            What::DelPort(del) => {
+                let removed = attach::remove_port(&del.which.control()?, &del.port).map_err(failure)?;
+                del.which.said(Answer::Ok(removed), global)
+            }
+            What::Attach(attach) => attach.main(global),
+            What::Detach(detach) => detach.main(global),
             What::Capture(capture) => capture.main(global),
             What::Reload(which) => which.tell(&Request::Reload, global),
             What::Stop(which) => which.said(stop(&which.control()?).map_err(Failure::input)?, global),
@@ -224,12 +335,83 @@ impl Switch {
     }
 }
 
-impl Run {
+impl AttachArgs {
     fn main(self, global: Global) -> Result<(), Failure> {
-        let config = Config::load(&self.file)?;
+        let control = self.which.control()?;
+        let tenant = self.tenant.map(|tenant| format!("tenant={tenant}"));
+        let wanted = Attach {
+            netns: self.netns,
+            create: self.create,
+            port: self.name,
+            device: Some(self.device),
+            addresses: self.ip,
+            gateways: self.gateway,
+            routes: self.route,
+            mac: self.mac,
+            mtu: self.mtu,
+            switch_netns: self.switch_netns,
+            unlocked: self.unlocked,
+            settings: tenant.into_iter().chain(self.settings).collect(),
+            note: None,
+        };
+        let attached = attach::attach(&control, &wanted).map_err(failure)?;
+        let mac = attached.device.mac.map(|byte| format!("{byte:02x}")).join(":");
+        if global.json {
+            output::json(&serde_json::json!({
+                "port": attached.port, "device": attached.device.name, "mac": mac, "mtu": attached.device.mtu,
+                "switch_netns": attached.switch_netns, "switch_device": attached.switch_device.name,
+            }));
+        } else if !global.quiet {
+            let device = attached.device.name;
+            output::note(&format!("{} of {} is at port {}, {mac}", device, wanted.netns, attached.port));
+        }
+        Ok(())
+    }
+}
+
+impl DetachArgs {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        // The switch need not run.
+        let control = match (&self.which.control, &self.which.switch) {
+            (None, None) => self.which.control().unwrap_or_else(|_| default_control("sluicenet")),
+            _ => self.which.control()?,
+        };
+        match attach::detach(&control, &self.what).map_err(failure)? {
+            None => Err(Failure::Input(format!("neither a namespace nor a port {} is attached", self.what))),
+            Some(_) if global.quiet || global.json => Ok(()),
+            Some(record) => {
+                output::note(&format!("port {} is detached", record.port));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What failed, and whose fault it is.
+fn failure(e: AttachError) -> Failure {
+    match e {
+        AttachError::Kernel(_) | AttachError::Record(_) | AttachError::Left { .. } => Failure::Failed(e.to_string()),
+        _ => Failure::Input(e.to_string()),
+    }
+}
+
+impl Run {
+    fn config(&self) -> Result<Config, Failure> {
+        let Some(file) = &self.file else {
+            let config = Config::without_file(&self.name)?;
+            return Ok(match &self.control {
+                Some(control) => Config { control: control.clone(), ..config },
+                None => config,
+            });
+        };
+        Ok(Config::load(file)?)
+    }
+
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let config = self.config()?;
         if self.check {
             if !global.quiet {
-                output::note(&format!("{}: valid, {} ports", self.file.display(), config.ports.len()));
+                output::note(&format!("{}: valid, {} ports", config.file.display(), config.ports.len()));
             }
             return Ok(());
         }

@@ -369,7 +369,7 @@ fn status_of(control: &Path) -> io::Result<Status> {
     match ask(control, &Request::Show)? {
         Answer::Status(status) => Ok(*status),
         Answer::Error(why) => Err(io::Error::other(why)),
-        Answer::Ok(other) => Err(io::Error::new(ErrorKind::InvalidData, other)),
+        other => Err(io::Error::new(ErrorKind::InvalidData, format!("{other:?}"))),
     }
 }
 

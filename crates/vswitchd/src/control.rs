@@ -36,6 +36,8 @@ const ENDS_IN: Duration = Duration::from_secs(30);
 pub enum Request {
     /// The state of the switch and its counters.
     Show,
+    /// The switch's name, and the largest IP packet that reaches other servers.
+    About,
     /// Adds a port, described as in the file.
     AddPort {
         /// The port's name.
@@ -77,8 +79,19 @@ pub enum Answer {
     Ok(String),
     /// The state of the switch and its counters.
     Status(Box<Status>),
+    /// The switch's name, and the largest IP packet.
+    About(About),
     /// Not done; the reason.
     Error(String),
+}
+
+/// The facts about a switch that an attachment needs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct About {
+    /// The switch's name.
+    pub name: String,
+    /// The size of the largest IP packet that reaches other servers, in bytes; none without an uplink.
+    pub mtu: Option<u32>,
 }
 
 /// The control socket of a switch; its file is removed when dropped.

@@ -5,7 +5,7 @@ mod start;
 mod transaction;
 
 use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, objection, port_from_words};
-use super::control::{Answer, Request};
+use super::control::{About, Answer, Request};
 use super::failure::Failure;
 use super::log::Log;
 use super::notify::Notify;
@@ -92,11 +92,16 @@ impl Served for Daemon {
             Request::Show => {
                 return self.status().map_or_else(|e| Answer::Error(e.to_string()), |s| Answer::Status(Box::new(s)));
             }
+            Request::About => {
+                let name = self.state().config.name.clone();
+                let mtu = self.remote.run(|engine| engine.mtu());
+                return mtu.map_or_else(|e| Answer::Error(e.to_string()), |mtu| Answer::About(About { name, mtu }));
+            }
             Request::AddPort { name, settings } => port_from_words(&name, &settings)
                 .map_err(|e| format!("port {name:?}: {}", e.sentence()))
                 .and_then(|port| {
                     self.check_policy(&port)?;
-                    self.add(PortConfig { further: port.is_further(&self.configs()), ..port })
+                    self.add(PortConfig { further: port.is_further(&self.configs()), attached: true, ..port })
                         .map(|()| format!("port {name} added"))
                 }),
             Request::DelPort { name } => self.remove(&name).map(|()| format!("port {name} removed")),

@@ -9,6 +9,7 @@
 //! | `served` | what a switch and a bump have in common for the modules below |
 //! | `config` | the configuration file and the meaning of its keys |
 //! | `daemon` | start, reload and stop; the ports of the file and those of the engine |
+//! | `attach` | namespaces: attached to a running switch by one command, and detached |
 //! | `opened` | how each kind of port is opened |
 //! | `failure` | why a port could not be opened, and whether that can pass |
 //! | `reload` | the settings that may change at run time |
@@ -24,6 +25,7 @@
 //! | `watch` | rates, and ports that wait for each other |
 #![forbid(unsafe_code)]
 
+pub mod attach;
 pub mod bump;
 pub mod capture;
 pub mod config;

@@ -56,7 +56,7 @@ impl Switches {
         let each = |path: PathBuf| match ask(&path, &Request::Show) {
             Ok(Answer::Status(status)) => Ok(*status),
             Ok(Answer::Error(text)) => Err(format!("{}: {text}", path.display())),
-            Ok(Answer::Ok(_)) => Err(format!("{}: not the answer of a switch", path.display())),
+            Ok(_) => Err(format!("{}: not the answer of a switch", path.display())),
             Err(e) => Err(e.to_string()),
         };
         let mut switches: Vec<_> = self.control_sockets().into_iter().map(each).collect();

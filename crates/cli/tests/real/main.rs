@@ -1,5 +1,6 @@
 //! The command in the real world: switches, testbeds and guests as processes, most of them as root.
 
+mod attach;
 mod bump;
 mod bump_map;
 mod clean;

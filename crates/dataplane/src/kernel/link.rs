@@ -11,6 +11,7 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
+const RTM_NEWROUTE: u16 = 24;
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_NEWQDISC: u16 = 36;
 const RTM_GETQDISC: u16 = 38;
@@ -272,6 +273,49 @@ impl Links {
         let bytes = octets(address);
         let message = Message::new(RTM_NEWADDR, ACK | CREATE | REPLACE, &header).with(1, &bytes).with(2, &bytes);
         self.0.tell(message).tried(|| format!("the address {address}/{prefix} of {name}"))
+    }
+
+    /// Adds a route by a device to the networks of `to`, an address and the bits of its prefix, directly or through `via`. A
+    /// next hop in none of the device's networks is assumed to be on its link.
+    pub fn add_route(&mut self, name: &str, to: (IpAddr, u8), via: Option<IpAddr>) -> Result<(), KernelError> {
+        const MAIN: u8 = 254;
+        const STATIC: u8 = 4;
+        const ON_LINK_SCOPE: u8 = 253;
+        const UNICAST: u8 = 1;
+        const ON_LINK: u32 = 4;
+        let index = self.get(name)?.index;
+        let scope = if via.is_none() && to.0.is_ipv4() { ON_LINK_SCOPE } else { 0 };
+        let mut header = [family(to.0), to.1, 0, 0, MAIN, STATIC, scope, UNICAST, 0, 0, 0, 0];
+        let message = |header: &[u8; 12]| {
+            let message = Message::new(RTM_NEWROUTE, ACK | CREATE | EXCLUSIVE, header).with(4, &index.to_ne_bytes());
+            let message = if to.1 > 0 { message.with(1, &octets(to.0)) } else { message };
+            via.iter().fold(message, |message, via| message.with(5, &octets(*via)))
+        };
+        let mut told = self.0.tell(message(&header));
+        let unreachable = |e: &io::Error| {
+            let errno = rustix::io::Errno::from_io_error(e);
+            matches!(e.kind(), ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable)
+                || matches!(errno, Some(rustix::io::Errno::NETUNREACH | rustix::io::Errno::HOSTUNREACH))
+        };
+        if via.is_some() && told.as_ref().is_err_and(unreachable) {
+            header[8..].copy_from_slice(&ON_LINK.to_ne_bytes());
+            told = self.0.tell(message(&header));
+        }
+        told.tried(|| match via {
+            Some(via) => format!("the route to {}/{} through {via} by {name}", to.0, to.1),
+            None => format!("the route to {}/{} by {name}", to.0, to.1),
+        })
+    }
+
+    /// The number of devices besides the loopback device.
+    pub fn count(&mut self) -> Result<usize, KernelError> {
+        const LOOPBACK: u32 = 8;
+        let mut count = 0;
+        let asked = self.0.ask(Message::new(RTM_GETLINK, DUMP, &ifinfo(0, 0, 0)), |kind, body| {
+            count += usize::from(kind == RTM_NEWLINK && body.len() >= 16 && word(body, 8) & LOOPBACK == 0);
+        });
+        asked.tried(|| "the devices of a namespace".to_owned())?;
+        Ok(count)
     }
 
     /// Adds a permanent neighbour entry.

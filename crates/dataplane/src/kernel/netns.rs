@@ -35,24 +35,33 @@ impl AsFd for Namespace {
 }
 
 impl Namespace {
-    /// Makes a namespace with its loopback device up. Its name must begin with [`PREFIX`] and be a file name.
+    /// Makes a namespace with its loopback device up. Its name must begin with [`PREFIX`] and be a file name. It is recorded: it
+    /// does not outlive this process for long.
     pub fn create(name: &str) -> Result<Namespace, KernelError> {
-        let what = || format!("making the network namespace {name}");
-        if !name.starts_with(PREFIX) || name.contains(['/', '\0']) || name.len() > 200 {
-            let why = format!("its name must begin with `{PREFIX}` and be a file name");
-            return Err(KernelError::new(what(), io::Error::new(io::ErrorKind::InvalidInput, why)));
+        if !name.starts_with(PREFIX) {
+            let why = format!("its name must begin with `{PREFIX}`");
+            return Err(KernelError::new(making(name), io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
-        prepare_folder().tried(what)?;
-        let path = Path::new(NAMED).join(name);
         let thing = Leftover::Namespace(name.to_owned());
         // If the namespace exists already, its entry in the record stays.
-        let is_new = leftovers::add(thing.clone()).tried(what)?;
-        let strike_out = || {
+        let is_new = leftovers::add(thing.clone()).tried(|| making(name))?;
+        Namespace::create_lasting(name).inspect_err(|_| {
             if is_new {
                 leftovers::forget(&thing)
             }
-        };
-        File::options().write(true).create_new(true).open(&path).inspect_err(|_| strike_out()).tried(what)?;
+        })
+    }
+
+    /// Makes a namespace of any name, with its loopback device up. It stays until it is deleted, as that of `ip netns add`.
+    pub fn create_lasting(name: &str) -> Result<Namespace, KernelError> {
+        let what = || making(name);
+        if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) || name.len() > 200 {
+            let why = io::Error::new(io::ErrorKind::InvalidInput, "its name must be a file name");
+            return Err(KernelError::new(what(), why));
+        }
+        prepare_folder().tried(what)?;
+        let path = Path::new(NAMED).join(name);
+        File::options().write(true).create_new(true).open(&path).tried(what)?;
         let made = on_a_thread(|| {
             // Only this thread enters the namespace, and it ends here.
             #[allow(deprecated)]
@@ -62,7 +71,6 @@ impl Namespace {
         });
         if let Err(why) = made {
             let _ = std::fs::remove_file(&path);
-            strike_out();
             return Err(KernelError::new(what(), why));
         }
         let namespace = Namespace::open(name)?;
@@ -87,11 +95,15 @@ impl Namespace {
         })
     }
 
+    /// The device and the number of its file: another namespace that exists at the same time has others.
+    pub fn identity(&self) -> Result<(u64, u64), KernelError> {
+        let stat = rustix::fs::fstat(&self.file).tried(|| format!("the network namespace {}", self.name))?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
     /// Whether both are the same namespace, even under different names.
     pub fn is(&self, other: &Namespace) -> Result<bool, KernelError> {
-        let identity = |of: &Namespace| rustix::fs::fstat(&of.file).map(|stat| (stat.st_dev, stat.st_ino));
-        let what = || format!("comparing the network namespaces {} and {}", self.name, other.name);
-        Ok(identity(self).tried(what)? == identity(other).tried(what)?)
+        Ok(self.identity()? == other.identity()?)
     }
 
     /// Its name, or its path.
@@ -144,6 +156,10 @@ impl Namespace {
         })?
         .tried(|| format!("the devices of {} in /sys", self.name))
     }
+}
+
+fn making(name: &str) -> String {
+    format!("making the network namespace {name}")
 }
 
 /// Makes the folder of named namespaces a mount of its own, as `ip netns` does. If `ip netns` did so after a namespace was

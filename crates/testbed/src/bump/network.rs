@@ -180,7 +180,7 @@ impl Network {
         match ask(&self.names.control(bump, &self.folder.0), &Request::Show)? {
             Answer::Status(status) => Ok(*status),
             Answer::Error(why) => Err(io::Error::other(why)),
-            Answer::Ok(other) => Err(io::Error::new(ErrorKind::InvalidData, other)),
+            other => Err(io::Error::new(ErrorKind::InvalidData, format!("{other:?}"))),
         }
     }
 

@@ -681,7 +681,7 @@ impl Served for Daemon {
                 }
                 outcome
             }
-            Request::AddPort { .. } | Request::DelPort { .. } => {
+            Request::About | Request::AddPort { .. } | Request::DelPort { .. } => {
                 Err("a bump has the links of its file: change the file and start it again".into())
             }
             Request::Attach { .. } | Request::Capture { .. } | Request::Stop => Err("not here".into()),

@@ -28,7 +28,7 @@ use sluicenet_proto::time::Duration as Time;
 use sluicenet_proto::transport::zbridge::ChannelConfig;
 use sluicenet_proto::units::Rate as LinkRate;
 use sluicenet_scenario::setting::Section;
-use sluicenet_scenario::tree::Document;
+use sluicenet_scenario::tree::{Document, Node, Span, Value};
 use sluicenet_scenario::{Error, Ets, Result, check_channel, check_credits, choices};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
@@ -47,7 +47,7 @@ pub const PORTS_MAX: usize = 64;
 /// The settings in the file of a switch.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The path of the file.
+    /// The path of the file; empty without a file.
     pub file: PathBuf,
     /// The switch's name.
     pub name: String,
@@ -171,13 +171,32 @@ impl Config {
         Config::parse(path, &text)
     }
 
+    /// The settings of a switch without a file: it takes ports by commands.
+    ///
+    /// # Errors
+    /// The name is none.
+    pub fn without_file(name: &str) -> Result<Config> {
+        let mut doc = Document::parse("", "[switch]\nhotplug = true")?;
+        let value = Value::Text(name.to_owned());
+        doc.set(&[("switch".into(), Span::START), ("name".into(), Span::START)], Node { span: Span::START, value })?;
+        Config::read(Path::new(""), &doc)
+    }
+
+    /// Whether the switch has a file.
+    pub fn has_file(&self) -> bool {
+        self.file.as_os_str() != ""
+    }
+
     /// Reads the text of a file.
     ///
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(path: &Path, text: &str) -> Result<Config> {
-        let doc = Document::parse(&path.display().to_string(), text)?;
-        let root = Section::root(&doc, &ROOT)?;
+        Config::read(path, &Document::parse(&path.display().to_string(), text)?)
+    }
+
+    fn read(path: &Path, doc: &Document) -> Result<Config> {
+        let root = Section::root(doc, &ROOT)?;
         let s_switch = root.section("switch")?;
         let switch = SwitchKeys::read(&s_switch, &ValeConfig::default())?;
         let mut vale = vale_config(&root, (&s_switch, &switch))?;

@@ -29,6 +29,8 @@ pub struct PortConfig {
     pub further: bool,
     /// The highest rate at which the port takes frames.
     pub rate: Option<Rate>,
+    /// Whether a command added the port, and not the file: a reload keeps it.
+    pub attached: bool,
 }
 
 impl PortConfig {
@@ -267,7 +269,7 @@ pub(crate) fn port_of(s: &Section<'_>) -> Result<PortConfig> {
         }
     };
     let access = Access { domain: keys.tenant, priority: keys.priority, address: keys.ip.map(|address| address.0) };
-    Ok(PortConfig { name, kind, mac: keys.mac.map(|mac| mac.0), access, further: false, rate: keys.rate })
+    Ok(PortConfig { name, kind, mac: keys.mac.map(|mac| mac.0), access, further: false, rate: keys.rate, attached: false })
 }
 
 /// Refuses keys that ports of this kind do not have.

@@ -47,6 +47,7 @@ fn a_file_says_what_the_switch_is() {
         access,
         further: false,
         rate: Some(Rate::mbps(2)),
+        attached: false,
     };
     assert_eq!(config.ports, std::slice::from_ref(&port));
     let words = ["kind=shm", "mac=02:00:00:00:00:0a", "ip=10.0.0.1", "tenant=7", "priority=3", "rate=2 Mb/s"]

@@ -1,7 +1,8 @@
 //! The start and the end of a switch: its ports, its privileges, its threads.
 
-use super::{Daemon, State};
-use crate::config::{Config, PortConfig};
+use super::{Daemon, State, station};
+use crate::attach::record::Records;
+use crate::config::{Config, PortConfig, port_from_words};
 use crate::control::Socket;
 use crate::failure::Failure;
 use crate::log::Log;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 /// The longest time that an ending switch goes on delivering its frames, if endpoints accept some of them; shorter than
 /// the wait of `switch stop`.
@@ -64,13 +65,43 @@ fn run_engine(mut engine: Engine, stop: Arc<AtomicBool>) -> io::Result<EngineThr
     })
 }
 
+/// The ports that commands added to an earlier switch at this control socket. Ports of the file go before them.
+fn attached_ports(config: &Config) -> io::Result<Vec<PortConfig>> {
+    let mut ports: Vec<PortConfig> = Vec::new();
+    for record in Records::at(&config.control).all()?.into_iter().filter(|record| record.added) {
+        let port = match port_from_words(&record.port, &record.settings) {
+            Ok(port) => PortConfig { attached: true, ..port },
+            Err(e) => {
+                warn!(port = record.port, reason = %e.sentence(), "attached port left out");
+                continue;
+            }
+        };
+        let all = || config.ports.iter().chain(&ports);
+        let clash = all().find(|other| other.name == port.name || (port.mac.is_some() && station(other) == station(&port)));
+        let reason = match clash {
+            Some(other) if other.name == port.name => format!("there is a port {} already", port.name),
+            Some(other) => format!("its `mac` is that of port {} already", other.name),
+            None if all().count() >= config.ports_max => format!("the switch has {} ports", config.ports_max),
+            None => {
+                let before: Vec<PortConfig> = all().cloned().collect();
+                ports.push(PortConfig { further: port.is_further(&before), ..port });
+                continue;
+            }
+        };
+        warn!(port = port.name, reason, "attached port left out");
+    }
+    Ok(ports)
+}
+
 impl Daemon {
     /// Runs a switch until the control socket or a signal stops it.
     ///
     /// # Errors
     /// A port or the control socket cannot be opened, or a system call of the engine fails.
-    pub fn run(config: Config) -> io::Result<Status> {
+    pub fn run(mut config: Config) -> io::Result<Status> {
         let socket = Socket::bind(&config.control)?;
+        let attached = attached_ports(&config)?;
+        config.ports.extend(attached);
         let metrics = config.metrics.map(metrics::Server::bind).transpose()?;
         let becomes = config.user.as_deref().map(Becomes::user).transpose()?.flatten();
         let mut engine = Engine::new(config.ports_max, config.vale.clone());

@@ -7,7 +7,7 @@
 //! 3. One job of the engine, between two rounds, applies the rest: no frame is forwarded in between.
 
 use super::{Daemon, Running, State, announce, put, reserve, settle, station, take_out};
-use crate::config::{Config, PortConfig, default_control};
+use crate::config::{Config, PortConfig, default_control, objection};
 use crate::failure::Failure;
 use crate::opened::{Opened, Ready, may_open, open_beside};
 use crate::reload::overlay_change;
@@ -110,11 +110,40 @@ impl Change {
     }
 }
 
+/// Adds the ports that commands added to those of a new file, unless it has a port of that name.
+///
+/// # Errors
+/// The new file leaves no place for one of them.
+fn keep_attached(running: &[PortConfig], new: &mut Config) -> Result<(), String> {
+    for port in running.iter().filter(|port| port.attached) {
+        if new.ports.iter().any(|other| other.name == port.name) {
+            continue;
+        }
+        let name = &port.name;
+        if let Some(other) = new.ports.iter().find(|other| port.mac.is_some() && station(other) == station(port)) {
+            return Err(format!("port {}: its `mac` is that of port {name}, which a command added", other.name));
+        }
+        if new.ports.len() >= new.ports_max {
+            return Err(format!("the switch has {} ports: there is none for {name}, which a command added", new.ports_max));
+        }
+        let policy = new.policy.as_ref();
+        if let Some((_, why)) = policy.and_then(|policy| objection(policy, port, &new.vale, new.uplink.as_ref())) {
+            return Err(format!("port {name}, which a command added: {why}"));
+        }
+        let further = port.is_further(&new.ports);
+        new.ports.push(PortConfig { further, ..port.clone() });
+    }
+    Ok(())
+}
+
 impl Daemon {
     /// Reads the switch's file again and applies the differences, all of them or none; describes them.
     pub(super) fn reload(&self) -> Result<String, String> {
         let _alone = self.changes.write().unwrap_or_else(PoisonError::into_inner);
         let old = self.state().config.clone();
+        if !old.has_file() {
+            return Err("the switch was started without a file: there is nothing to reload".into());
+        }
         let mut new = Config::load(&old.file).map_err(|e| e.to_string())?;
         // The default path depends on the process's user, who may have changed since the start.
         if new.control == default_control(&new.name) {
@@ -122,6 +151,7 @@ impl Daemon {
         }
         let overlay = overlay_change(&old, &new)?;
         let running = self.configs();
+        keep_attached(&running, &mut new).map_err(|why| format!("{why}; nothing was changed"))?;
         let plan = Plan::between(&running, &new.ports);
         let open = self.prepare(&plan, &old, &new)?;
 

@@ -256,7 +256,8 @@ impl<P: Program> Served for Daemon<P> {
                 }
                 outcome
             }
-            Request::AddPort { .. }
+            Request::About
+            | Request::AddPort { .. }
             | Request::DelPort { .. }
             | Request::Attach { .. }
             | Request::Capture { .. }
