@@ -26,7 +26,8 @@ impl FromStr for Prefix {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Prefix, String> {
-        let wrong = |why: &str| format!("{text}: {why}; expected: an address and the bits of its network, as 10.0.0.1/24");
+        let wrong =
+            |why: &str| format!("{text}: {why}; expected: an address and the bits of its network, as 10.0.0.1/24");
         let (address, bits) = text.split_once('/').ok_or_else(|| wrong("the bits of the network are missing"))?;
         let address: IpAddr = address.parse().map_err(|_| wrong("this is no address"))?;
         let most = if address.is_ipv4() { 32 } else { 128 };
@@ -66,7 +67,8 @@ impl FromStr for Route {
             None => (text, None),
         };
         let to: Prefix = to.parse()?;
-        let via = via.map(|via| via.parse::<IpAddr>().map_err(|_| format!("{text}: {via} is no address"))).transpose()?;
+        let via =
+            via.map(|via| via.parse::<IpAddr>().map_err(|_| format!("{text}: {via} is no address"))).transpose()?;
         match via {
             Some(via) if via.is_ipv4() != to.address.is_ipv4() => {
                 Err(format!("{text}: destination and next hop are of different families"))

@@ -351,7 +351,8 @@ fn configure(wanted: &Attach, device: &str, mtu: u32) -> Result<Link, KernelErro
 pub fn detach(control: &Path, port_or_netns: &str) -> Result<Option<Record>, AttachError> {
     let records = Records::at(control);
     let all = records.all().map_err(AttachError::Record)?;
-    let short = |netns: &str| netns.strip_prefix("/run/netns/").or(netns.strip_prefix("/var/run/netns/")).map(str::to_owned);
+    let short =
+        |netns: &str| netns.strip_prefix("/run/netns/").or(netns.strip_prefix("/var/run/netns/")).map(str::to_owned);
     let name = short(port_or_netns).unwrap_or_else(|| port_or_netns.to_owned());
     let netns = |record: &Record| record.netns.as_deref().map(|netns| short(netns).unwrap_or_else(|| netns.to_owned()));
     let by_port = all.iter().position(|record| record.port == port_or_netns);
@@ -424,8 +425,7 @@ fn remove_if_empty(records: &Records, netns: &str) -> Result<(), AttachError> {
 /// # Errors
 /// The switch refuses the port, or the record cannot be written.
 pub fn add_port(control: &Path, name: &str, settings: &[String]) -> Result<String, AttachError> {
-    port_from_words(name, settings)
-        .map_err(|e| AttachError::Invalid(format!("port {name:?}: {}", e.sentence())))?;
+    port_from_words(name, settings).map_err(|e| AttachError::Invalid(format!("port {name:?}: {}", e.sentence())))?;
     let records = Records::at(control);
     let mut record = Record { port: name.to_owned(), settings: settings.to_vec(), ..Record::default() };
     {
@@ -493,9 +493,9 @@ fn device_name(port: &str) -> String {
         return port.to_owned();
     }
     // FNV-1a, of 52 bits: two ports of one switch do not meet, and if they did, the kernel would refuse the second.
-    let hash = port.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = port
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     format!("p{:013x}", hash >> 12)
 }
 

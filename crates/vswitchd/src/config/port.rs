@@ -269,7 +269,15 @@ pub(crate) fn port_of(s: &Section<'_>) -> Result<PortConfig> {
         }
     };
     let access = Access { domain: keys.tenant, priority: keys.priority, address: keys.ip.map(|address| address.0) };
-    Ok(PortConfig { name, kind, mac: keys.mac.map(|mac| mac.0), access, further: false, rate: keys.rate, attached: false })
+    Ok(PortConfig {
+        name,
+        kind,
+        mac: keys.mac.map(|mac| mac.0),
+        access,
+        further: false,
+        rate: keys.rate,
+        attached: false,
+    })
 }
 
 /// Refuses keys that ports of this kind do not have.

@@ -77,7 +77,8 @@ fn attached_ports(config: &Config) -> io::Result<Vec<PortConfig>> {
             }
         };
         let all = || config.ports.iter().chain(&ports);
-        let clash = all().find(|other| other.name == port.name || (port.mac.is_some() && station(other) == station(&port)));
+        let clash =
+            all().find(|other| other.name == port.name || (port.mac.is_some() && station(other) == station(&port)));
         let reason = match clash {
             Some(other) if other.name == port.name => format!("there is a port {} already", port.name),
             Some(other) => format!("its `mac` is that of port {} already", other.name),
