@@ -220,7 +220,7 @@ pub fn attach(control: &Path, wanted: &Attach) -> Result<Attached, AttachError> 
         port: port.clone(),
         netns: Some(wanted.netns.clone()),
         pair: Some(pair.clone()),
-        own_netns: wanted.switch_netns.is_none(),
+        own_netns: wanted.switch_netns.is_none().then(|| pair.netns.clone()),
         note: wanted.note.clone(),
         ..Record::default()
     };
@@ -263,9 +263,9 @@ fn build(
 ) -> Result<Attached, AttachError> {
     let (tenant_device, pair_there) = (wanted.device(), record.pair.take());
     let tenant = namespace(wanted, records, record)?;
-    let switch = match record.own_netns {
-        true => own(records, &pair.netns)?,
-        false => Namespace::open(&pair.netns)?,
+    let switch = match &record.own_netns {
+        Some(netns) => own(records, netns)?,
+        None => Namespace::open(&pair.netns)?,
     };
     let gone = |why: KernelError| match Namespace::open(&wanted.netns) {
         Err(missing) => AttachError::NoNamespace { netns: wanted.netns.clone(), why: missing },
@@ -401,15 +401,15 @@ fn undo(control: &Path, records: &Records, record: &Record) -> Result<(), Attach
     }
     let _lock = records.lock().map_err(AttachError::Record)?;
     records.remove(&record.port).map_err(AttachError::Record)?;
-    match &record.pair_netns() {
-        Some(netns) if record.own_netns => remove_if_empty(records, netns),
-        _ => Ok(()),
+    match &record.own_netns {
+        Some(netns) => remove_if_empty(records, netns),
+        None => Ok(()),
     }
 }
 
 /// Removes the namespace of the switch's ends after the last one.
 fn remove_if_empty(records: &Records, netns: &str) -> Result<(), AttachError> {
-    let used = |record: &Record| record.pair_netns().as_deref() == Some(netns);
+    let used = |record: &Record| record.own_netns.as_deref() == Some(netns);
     if records.all().map_err(AttachError::Record)?.iter().any(used) {
         return Ok(());
     }

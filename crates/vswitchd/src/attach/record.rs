@@ -26,8 +26,8 @@ pub struct Record {
     pub made_netns: Option<(u64, u64)>,
     /// The switch's end of the pair.
     pub pair: Option<Pair>,
-    /// Whether the namespace of the switch's end was made for attachments.
-    pub own_netns: bool,
+    /// The namespace of the switch's end, if it is the one that is made for attachments.
+    pub own_netns: Option<String>,
     /// A text of the command's caller.
     pub note: Option<String>,
 }
@@ -39,13 +39,6 @@ pub struct Pair {
     pub netns: String,
     /// Its device.
     pub device: String,
-}
-
-impl Record {
-    /// The namespace of the switch's end.
-    pub(super) fn pair_netns(&self) -> Option<String> {
-        self.pair.as_ref().map(|pair| pair.netns.clone())
-    }
 }
 
 /// The records of one switch.
