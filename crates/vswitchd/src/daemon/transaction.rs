@@ -124,7 +124,10 @@ fn keep_attached(running: &[PortConfig], new: &mut Config) -> Result<(), String>
             return Err(format!("port {}: its `mac` is that of port {name}, which a command added", other.name));
         }
         if new.ports.len() >= new.ports_max {
-            return Err(format!("the switch has {} ports: there is none for {name}, which a command added", new.ports_max));
+            return Err(format!(
+                "the switch has {} ports: there is none for {name}, which a command added",
+                new.ports_max
+            ));
         }
         let policy = new.policy.as_ref();
         if let Some((_, why)) = policy.and_then(|policy| objection(policy, port, &new.vale, new.uplink.as_ref())) {

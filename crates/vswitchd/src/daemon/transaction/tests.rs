@@ -204,3 +204,25 @@ fn a_port_whose_folder_comes_later_is_absent_and_said_so() {
     switch.daemon.try_again();
     assert_eq!(switch.ports(), (vec![("vm".into(), None)], vec![]));
 }
+
+#[test]
+fn a_port_of_a_command_survives_a_reload_and_a_port_of_the_file_goes_before_it() {
+    let switch = Switch::new("reload-attached");
+    let settings = ["kind=shm", "mac=02:00:00:00:00:0a"].map(str::to_owned).to_vec();
+    let added =
+        crate::served::Served::answer(&switch.daemon, crate::control::Request::AddPort { name: "a".into(), settings });
+    assert!(matches!(added, crate::control::Answer::Ok(_)), "{added:?}");
+    let names = || switch.daemon.configs().into_iter().map(|port| (port.name, port.attached)).collect::<Vec<_>>();
+    switch.reload("[[port]]\nname = \"b\"\nkind = \"shm\"").unwrap();
+    assert_eq!(names(), [("b".into(), false), ("a".into(), true)]);
+    let clash = switch.reload("[[port]]\nname = \"c\"\nkind = \"shm\"\nmac = \"02:00:00:00:00:0a\"").unwrap_err();
+    assert!(
+        clash.starts_with("port c: its `mac` is that of port a") && clash.ends_with("nothing was changed"),
+        "{clash}"
+    );
+    assert_eq!(names(), [("b".into(), false), ("a".into(), true)]);
+    switch.reload("[[port]]\nname = \"a\"\nkind = \"shm\"").unwrap();
+    assert_eq!(names(), [("a".into(), false)]);
+    switch.reload("").unwrap();
+    assert_eq!(names(), []);
+}
