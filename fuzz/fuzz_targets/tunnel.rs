@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluicenet_proto::overlay::tunnel::{Outer, Tunnel, TunnelConfig, fragmentation_needed};
+use sluicenet_proto::overlay::tunnel::{FrameFragments, Outer, Tunnel, TunnelConfig, too_big_answer};
 use sluicenet_wire::controller::Repr;
 use sluicenet_wire::ethernet::MacAddress;
 use std::net::Ipv4Addr;
@@ -33,7 +33,13 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(Some(heard)) = tunnel.find_segment(bytes, 0) {
         assert!(heard.payload.end <= bytes.len() && heard.payload.len() == usize::from(heard.segment.len));
     }
-    fragmentation_needed(bytes, tunnel.inner_mtu());
+    too_big_answer(bytes, tunnel.inner_mtu());
+    if let Some(fragments) = FrameFragments::of(bytes, 68) {
+        for k in 0..fragments.count() {
+            fragments.emit(k, &mut out);
+            assert!(out.len() <= 14 + 68);
+        }
+    }
     if let Ok(message) = Repr::parse(bytes) {
         assert_eq!(message.emit()[..48], bytes[..48]);
     }

@@ -9,6 +9,7 @@ use sluicenet_vswitchd::config::{Config, default_control};
 use sluicenet_vswitchd::control::{Answer, Request, ask, running, stop};
 use sluicenet_vswitchd::daemon::Daemon;
 use sluicenet_vswitchd::log;
+use sluicenet_vswitchd::mtu;
 use sluicenet_vswitchd::status::{LOST_BESIDE, PortStatus, Status};
 use sluicenet_vswitchd::watch::queued;
 use std::net::IpAddr;
@@ -410,6 +411,7 @@ impl Run {
     fn main(self, global: Global) -> Result<(), Failure> {
         let config = self.config()?;
         if self.check {
+            mtu::warnings(&config).iter().for_each(|warning| output::note(&format!("warning: {warning}")));
             if !global.quiet {
                 output::note(&format!("{}: valid, {} ports", config.file.display(), config.ports.len()));
             }

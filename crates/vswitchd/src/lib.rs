@@ -18,6 +18,7 @@
 //! | `control` | the control socket: one JSON object per line, for the owner only |
 //! | `controller` | the overlay's controller, a program of its own |
 //! | `uplink` | how the link to other servers is opened |
+//! | `mtu` | tenants whose packets can be too large for the overlay |
 //! | `capture` | captures of the frames at a port, as pcapng |
 //! | `status` | the state and the counters of the switch |
 //! | `log` | log messages |
@@ -35,6 +36,7 @@ pub mod daemon;
 mod failure;
 pub mod log;
 pub mod metrics;
+pub mod mtu;
 mod notify;
 mod opened;
 pub mod privileges;

@@ -13,7 +13,7 @@ pub enum Error {
     Checksum,
     /// A well-formed header of a kind that this project does not support: another version, opcode or hardware type.
     Unsupported,
-    /// A fragment of an IPv4 datagram: its payload does not begin with a header.
+    /// A fragment of an IPv4 datagram, whose payload does not begin with a header; or a datagram that must not be fragmented.
     Fragment,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Display for Error {
             Error::Length => "a length field contradicts the bytes there are",
             Error::Checksum => "the checksum does not add up",
             Error::Unsupported => "a version, opcode or type that is not spoken here",
-            Error::Fragment => "a fragment of an IPv4 datagram",
+            Error::Fragment => "a fragment of an IPv4 datagram, or one that must not be fragmented",
         })
     }
 }

@@ -3,9 +3,13 @@
 use core::net::Ipv6Addr;
 
 use crate::Error;
+use crate::checksum::Sum;
+use crate::ethernet::MacAddress;
 
 /// Bytes of a header without extension headers.
 pub const HEADER_LEN: usize = 40;
+/// The packet that every link carries (RFC 8200, 5).
+pub const MIN_MTU: u16 = 1280;
 
 /// Next headers that may precede the payload (RFC 8200, 4.3 to 4.6; RFC 4302), and no next header (RFC 8200, 4.7).
 pub const HOP_BY_HOP: u8 = 0;
@@ -82,6 +86,30 @@ impl Repr {
         bytes[8..24].copy_from_slice(&self.source.octets());
         bytes[24..40].copy_from_slice(&self.destination.octets());
     }
+
+    /// The checksum over the pseudo header (RFC 8200, 8.1) and the payload `bytes`, which no extension header precedes; 0 if
+    /// `bytes` already hold a correct checksum.
+    pub(crate) fn checksum(&self, bytes: &[u8]) -> u16 {
+        let mut sum = Sum::default();
+        sum.add(&self.source.octets());
+        sum.add(&self.destination.octets());
+        sum.add(&(bytes.len() as u32).to_be_bytes());
+        sum.add(&[0, 0, 0, self.next_header]);
+        sum.add(bytes);
+        sum.checksum()
+    }
+}
+
+/// The group of the solicitations for an address (RFC 4291, 2.7.1).
+pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = address.octets();
+    Ipv6Addr::new(0xFF02, 0, 0, 0, 0, 1, 0xFF00 | u16::from(a), u16::from_be_bytes([b, c]))
+}
+
+/// The MAC address of a group (RFC 2464, 7).
+pub fn group_mac(group: Ipv6Addr) -> MacAddress {
+    let [.., a, b, c, d] = group.octets();
+    MacAddress([0x33, 0x33, a, b, c, d])
 }
 
 /// A fragment header (RFC 8200, 4.5).
@@ -190,5 +218,13 @@ mod tests {
         let found = Upper { protocol: DESTINATION_OPTIONS, fragment: Some(expected), payload: &[255, 255] };
         assert_eq!(upper(FRAGMENT, &fragment), Ok(found));
         random::never_panics(|_| chain.clone(), |bytes| upper(HOP_BY_HOP, bytes).is_ok());
+    }
+
+    #[test]
+    fn the_groups_of_the_rfcs() {
+        let address: Ipv6Addr = "4037::01:800:200e:8c6c".parse().unwrap();
+        let group = solicited_node(address);
+        assert_eq!(group, "ff02::1:ff0e:8c6c".parse::<Ipv6Addr>().unwrap());
+        assert_eq!(group_mac(group).0, [0x33, 0x33, 0xFF, 0x0E, 0x8C, 0x6C]);
     }
 }

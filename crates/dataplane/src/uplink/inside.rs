@@ -12,7 +12,7 @@ use sluicenet_node::vtep::{Event, Inward, Outward, Vtep};
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
-use sluicenet_proto::overlay::tunnel::{Inner, flow_hash};
+use sluicenet_proto::overlay::tunnel::{FrameFragments, Inner, flow_hash};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
 use sluicenet_wire::ethernet::{ADDRESSES_LEN, EtherType, HEADER_LEN, MacAddress, inner_type};
@@ -130,6 +130,9 @@ pub(super) struct Counters {
     pub answered: u64,
     /// Answers for which there was no room.
     pub answers_full: u64,
+    /// Packets of tenants that were cut because they were too large for the tunnel, and the fragments that were made of them.
+    pub fragmented: u64,
+    pub fragments: u64,
     /// Frames of tenants that imitate messages between servers.
     pub forged: u64,
     /// Frames of tenants that imitate congestion notifications.
@@ -524,6 +527,7 @@ impl<K: UplinkKind> Inside<K> {
             Outward::Send => self.link.enqueue(self.now, priority, out.len() as u32, out),
             Outward::Into(server) => self.put_in_stream(server, out, Origin::Switch),
             Outward::NotNow | Outward::Parked | Outward::Ended => {}
+            Outward::Cut => self.cut(bytes, domain, priority),
             Outward::Reply(answer) => self.answer(answer, domain, priority),
             Outward::Drop(reason, told) => {
                 self.link.drop_out(reason, bytes.len() as u32);
@@ -532,6 +536,21 @@ impl<K: UplinkKind> Inside<K> {
                 }
             }
         }
+    }
+
+    /// Cuts a packet that is too large for the tunnel. Each fragment is a frame of its own, with its own credit and number.
+    #[cold]
+    fn cut(&mut self, bytes: &[u8], domain: u16, priority: Priority) {
+        let Some(overlay) = &self.overlay else { return };
+        let Some(fragments) = FrameFragments::of(bytes, overlay.vtep.inner_mtu()) else { return };
+        self.counters.fragmented += 1;
+        self.counters.fragments += fragments.count() as u64;
+        let mut fragment = self.memory();
+        for k in 0..fragments.count() {
+            fragments.emit(k, &mut fragment);
+            self.leave(&fragment, domain, priority);
+        }
+        self.reuse(fragment);
     }
 
     /// Sends the messages of the gate, if there is one.

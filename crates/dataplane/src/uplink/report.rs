@@ -107,6 +107,8 @@ impl<K: UplinkKind> Inside<K> {
         show("arp_answered", vtep.arp_answered);
         show("arp_ended", vtep.arp_ended);
         show("too_big_told", vtep.too_big_told);
+        show("fragmented", own.fragmented);
+        show("fragments", own.fragments);
         show("control_forged", vtep.control_forged);
         show("control_refused", vtep.control_refused);
         show("cache_hits", cache.hits);

@@ -224,7 +224,12 @@ impl<K: UplinkKind> Inside<K> {
                 self.end(z, |other| *other == name, reason);
                 self.on_disconnected(z, name);
             }
-            Outward::NotNow | Outward::Parked | Outward::Ended | Outward::Reply(_) | Outward::Into(_) => {}
+            Outward::Cut
+            | Outward::NotNow
+            | Outward::Parked
+            | Outward::Ended
+            | Outward::Reply(_)
+            | Outward::Into(_) => {}
         }
         if let Some(Cargo::Out(frame)) = cargo {
             self.free(frame);

@@ -33,13 +33,15 @@ use sluicenet_proto::overlay::mapping::{By, Mapping, Question, StationId};
 use sluicenet_proto::overlay::neighbours::{self, Asked};
 use sluicenet_proto::overlay::registrar::{Lost, Registrar};
 use sluicenet_proto::overlay::seal::{Key, Refused};
-use sluicenet_proto::overlay::tunnel::{Heard, Inner, NotBound, Outer, Tunnel, TunnelConfig, fragmentation_needed};
+use sluicenet_proto::overlay::tunnel::{
+    FrameFragments, Heard, Inner, NotBound, Outer, Tunnel, TunnelConfig, too_big_answer,
+};
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
 use sluicenet_wire::ethernet::MacAddress;
 
-/// Rate of "fragmentation needed" messages to a tenant, per second and at once: the limits of Linux for a peer.
+/// Rate of "fragmentation needed" and "Packet Too Big" messages to a tenant, per second and at once: the limits of Linux for a peer.
 const TOLD_PER_SECOND: u64 = 10;
 const TOLD_AT_ONCE: u64 = 6;
 
@@ -100,6 +102,9 @@ pub enum Outward {
     Into(Ipv4Addr),
     /// The frame waits for the controller; [`Vtep::poll_event`] reports the outcome.
     Parked,
+    /// The packet is larger than the tunnel's datagrams and may be [cut](FrameFragments): its fragments are to be handed in
+    /// instead.
+    Cut,
     /// The frame was made here, and nobody can be asked about its destination now.
     NotNow,
     /// The frame ends here, and its purpose is fulfilled.
@@ -359,6 +364,11 @@ impl<C: Copy> Vtep<C> {
                 self.send(now, frame, &mapping, priority, out)
             }
             Found::Unknown => Outward::Drop(DropReason::Unresolved, None),
+            // A frame that cannot go into the tunnel does not wait for it.
+            _ if self.tunnel.objection(frame).is_some() => {
+                let reason = self.tunnel.objection(frame).unwrap_or(DropReason::Malformed);
+                self.refuse(now, frame, vni, reason)
+            }
             found if origin == Origin::Switch && self.lossless.contains(priority) => {
                 // The frame was admitted: any excess over the room is only frames that the switch had on their way here.
                 self.keep(question, true, Parked::Out(frame.concat(), priority, origin));
@@ -402,16 +412,26 @@ impl<C: Copy> Vtep<C> {
                 self.counters.encapsulated += 1;
                 sent
             }
-            Err(DropReason::TooBig) => {
-                let new = || Bucket::new(TOLD_PER_SECOND, TOLD_AT_ONCE);
-                let may_tell = self.told.entry(to.station.vni).or_insert_with(new).take(now);
-                let mtu = self.tunnel.inner_mtu();
-                let answer = may_tell.then(|| fragmentation_needed(&frame.concat(), mtu)).flatten();
-                self.counters.too_big_told += u64::from(answer.is_some());
-                Outward::Drop(DropReason::TooBig, answer)
-            }
-            Err(reason) => Outward::Drop(reason, None),
+            Err(reason) => self.refuse(now, frame, vni, reason),
         }
+    }
+
+    /// Refuses a frame that may not go into the tunnel. A packet that is too large is cut if it may be; otherwise its sender
+    /// is told.
+    #[cold]
+    fn refuse(&mut self, now: Instant, frame: [&[u8]; 2], vni: u32, reason: DropReason) -> Outward {
+        if reason != DropReason::TooBig {
+            return Outward::Drop(reason, None);
+        }
+        let (frame, mtu) = (frame.concat(), self.tunnel.inner_mtu());
+        if FrameFragments::of(&frame, mtu).is_some() {
+            return Outward::Cut;
+        }
+        let new = || Bucket::new(TOLD_PER_SECOND, TOLD_AT_ONCE);
+        let may_tell = self.told.entry(vni).or_insert_with(new).take(now);
+        let answer = may_tell.then(|| too_big_answer(&frame, mtu)).flatten();
+        self.counters.too_big_told += u64::from(answer.is_some());
+        Outward::Drop(reason, answer)
     }
 
     fn arp(&mut self, now: Instant, frame: &[u8], from: StationId, address: Ipv4Addr, priority: Priority) -> Outward {

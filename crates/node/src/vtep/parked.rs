@@ -190,8 +190,8 @@ impl<C: Copy> Vtep<C> {
                         self.events.extend(told.map(|told| Event::Reply(told, domain, priority)));
                         Event::DropOut(reason, frame.len() as u32)
                     }
-                    Outward::Parked | Outward::NotNow | Outward::Ended | Outward::Reply(_) => {
-                        unreachable!("it is sent or dropped")
+                    Outward::Cut | Outward::Parked | Outward::NotNow | Outward::Ended | Outward::Reply(_) => {
+                        unreachable!("a parked frame fits: it is sent or dropped")
                     }
                 }
             }

@@ -202,7 +202,11 @@ fn what_is_too_large_is_dropped_by_name_and_its_sender_told() {
     assert_eq!(ip_header.destination, ip(1));
     assert_eq!(TooBig::parse(payload).unwrap().0.mtu, 1446);
     assert_eq!(w.outward(0, &frame(1, 2, 1_426, true), 5).0, Outward::Send);
-    assert_eq!(w.outward(0, &frame(1, 2, 1_427, false), 5).0, Outward::Drop(DropReason::TooBig, None));
+    assert_eq!(w.outward(0, &frame(1, 2, 1_427, false), 5).0, Outward::Cut);
+    // Neither waits for an unknown station.
+    assert_eq!(w.outward(0, &frame(1, 9, 1_427, false), 5).0, Outward::Cut);
+    assert!(matches!(w.outward(0, &frame(1, 9, 1_427, true), 5).0, Outward::Drop(DropReason::TooBig, Some(_))));
+    assert_eq!(w.ends[0].waiting(), 0);
     // Six at once and ten in a second.
     let told = |w: &mut World| {
         let outward = (0..1_000).map(|_| w.outward(0, &frame(1, 2, 1_427, true), 5).0);

@@ -7,6 +7,7 @@ use crate::control::Socket;
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::metrics;
+use crate::mtu;
 use crate::notify::Notify;
 use crate::opened::{Opened, open_all};
 use crate::privileges::{self, Becomes, Rights};
@@ -110,6 +111,7 @@ impl Daemon {
         // A frame for a port that is not open yet would be flooded.
         engine.wait();
         let (ports, keep) = InitialPorts::open(&config)?;
+        mtu::warnings(&config).iter().for_each(|reason| warn!(reason, "packets too large"));
         // Before the first thread starts: each thread has its own privileges.
         let left = privileges::drop_all_but(keep, becomes.as_ref())?;
         info!(

@@ -1,6 +1,10 @@
 //! Servers of an overlay, their controller, and what waits for it.
 
+use super::credits::{of_one_class, patient};
+use super::zbridge::channel;
 use super::*;
+use sluicenet_dataplane::port::{Offload, Port};
+use sluicenet_wire::checksum::checksum;
 
 #[test]
 fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
@@ -101,4 +105,75 @@ fn switches_that_sleep_wake_for_frames_of_the_link_and_answers_of_the_controller
     let _controller = controller(&address);
     let (a, b) = Local::pair().unwrap();
     between_sleepers([overlay(1, a, &address), overlay(2, b, &address)], true);
+}
+
+/// The same datagram, which a router may cut.
+fn may_be_cut(mut frame: Vec<u8>) -> Vec<u8> {
+    frame[20] = 0;
+    frame[24..26].fill(0);
+    let sum = checksum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// A stack sends large datagrams to a station of the other server: each arrives in two fragments, with all its bytes and in
+/// order, and nothing is lost.
+fn large_datagrams_are_cut(stack: impl Fn() -> Stack) {
+    const MANY: u64 = 300;
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers =
+        [overlay_with(1, a, &address, of_one_class, stack()), overlay_with(2, b, &address, of_one_class, stack())];
+    ask_first(&mut servers);
+    let (mut sent, mut seen) = (0, 0);
+    let mut first: Option<Vec<u8>> = None;
+    until(&mut servers, |[a, b]| {
+        let mut datagram = may_be_cut(frame(1, 3, sent, 1_800));
+        (100..1_800).for_each(|at| datagram[at] = (at as u64 + sent) as u8);
+        sent += u64::from(sent < MANY && a.send(0, &datagram));
+        while let Some(fragment) = b.receive(0) {
+            assert!(fragment.len() <= 14 + 1_446);
+            let len = usize::from(u16::from_be_bytes([fragment[16], fragment[17]]));
+            let payload = &fragment[34..14 + len];
+            let Some(start) = first.take() else {
+                assert_eq!(u16::from_be_bytes([fragment[20], fragment[21]]), 0x2000, "more follow");
+                first = Some(payload.to_vec());
+                continue;
+            };
+            assert_eq!(usize::from(u16::from_be_bytes([fragment[20], fragment[21]])) * 8, start.len());
+            let joined = [&start, payload].concat();
+            assert_eq!(joined.len(), 1_800 - 34);
+            assert_eq!(u64::from_le_bytes(joined[..8].try_into().unwrap()), seen);
+            assert!((100..1_800).all(|at| joined[at - 34] == (at as u64 + seen) as u8));
+            seen += 1;
+        }
+        seen == MANY
+    });
+    assert_eq!((servers[0].own("fragmented"), servers[0].own("fragments")), (MANY, 2 * MANY));
+    assert_eq!(servers[0].own("too_big"), 0);
+    for server in &mut servers {
+        server.engine.ledger();
+    }
+}
+
+#[test]
+fn large_datagrams_are_cut_with_and_without_credits_numbers_and_streams() {
+    large_datagrams_are_cut(Stack::default);
+    let credits = || Some(patient());
+    large_datagrams_are_cut(|| Stack { credits: credits(), ..Stack::default() });
+    large_datagrams_are_cut(|| Stack { credits: credits(), zbridge: Some(channel()), ..Stack::default() });
+    large_datagrams_are_cut(|| Stack { tcp_tunnels: true, credits: credits(), ..Stack::default() });
+}
+
+#[test]
+fn a_checksum_is_finished_before_the_uplink_gets_a_frame() {
+    let address = network();
+    let (a, _) = Local::pair().unwrap();
+    let tunnel = TunnelConfig { server: address(1), mac: mac(101), mtu: 1500, reserved: 0 };
+    let vtep = Vtep::new(VtepConfig::new(tunnel), Key::new(&[1; 32]), unguessable().unwrap(), first_request());
+    let to = ControllerLink::open(SocketAddrV4::new(address(1), 0), SocketAddrV4::new(address(3), UDP_PORT)).unwrap();
+    let uplink = Uplink::overlay_of(a, link(1), vtep, to, Queues::default());
+    let udp = Offload { checksum: Some((34, 6)), ..Offload::NONE };
+    assert!(!uplink.takes_offload(&udp), "a fragment of the datagram could not be summed any more");
 }

@@ -8,7 +8,7 @@ mod stream;
 mod too_big;
 
 pub use stream::Heard;
-pub use too_big::fragmentation_needed;
+pub use too_big::{FrameFragments, too_big_answer};
 
 use super::bridge::{ENCAPSULATION_BYTES, ecn_in, ecn_out};
 use crate::frame::Priority;
@@ -155,6 +155,11 @@ impl Tunnel {
     /// Whether a frame may go through a tunnel, to any server.
     pub fn may_carry(&self, frame: &[u8]) -> bool {
         self.check(frame, 0).is_ok()
+    }
+
+    /// The reason why a frame in two pieces, as [`Tunnel::encapsulate`] takes it, may not go through any tunnel.
+    pub fn objection(&self, [frame, rest]: [&[u8]; 2]) -> Option<DropReason> {
+        self.check(frame, rest.len()).err()
     }
 
     /// Checks a frame that has `rest` more bytes.

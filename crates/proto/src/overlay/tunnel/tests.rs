@@ -4,6 +4,7 @@ use super::*;
 use crate::rng::Rng;
 use sluicenet_wire::checksum::checksum;
 use sluicenet_wire::icmp::TooBig;
+use sluicenet_wire::{icmpv6, ipv6};
 
 const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
@@ -44,6 +45,15 @@ fn frame(payload: usize, ecn: Ecn, port: u16) -> Vec<u8> {
     ip.emit(&mut frame[14..]);
     udp::Repr { source_port: 1000, destination_port: port }.emit(&mut frame[34..], None);
     frame
+}
+
+fn all(fragments: &FrameFragments<'_>) -> Vec<Vec<u8>> {
+    let one = |k| {
+        let mut out = Vec::new();
+        fragments.emit(k, &mut out);
+        out
+    };
+    (0..fragments.count()).map(one).collect()
 }
 
 fn tagged(frame: &[u8], tci: u16) -> Vec<u8> {
@@ -236,7 +246,10 @@ fn mutated_frames_never_panic_and_never_leave_their_bounds() {
         }
         let mut out = Vec::new();
         let _ = b.encapsulate([&bytes, &[]], VNI, 7, HERE, &mut out);
-        fragmentation_needed(&bytes, 1446);
+        too_big_answer(&bytes, 1446);
+        if let Some(fragments) = FrameFragments::of(&bytes, 1446) {
+            assert!(all(&fragments).iter().all(|f| f.len() <= 14 + 1446));
+        }
     }
     assert!(seen.iter().all(|&n| n > 1_000), "{seen:?}");
 }
@@ -244,7 +257,7 @@ fn mutated_frames_never_panic_and_never_leave_their_bounds() {
 #[test]
 fn a_sender_is_told_what_fits() {
     let sent = frame(1_500, Ecn::NotEct, 80);
-    let answer = fragmentation_needed(&tagged(&sent, 5), 1446).unwrap();
+    let answer = too_big_answer(&tagged(&sent, 5), 1446).unwrap();
     let (header, packet) = ethernet::Repr::parse(&answer).unwrap();
     assert_eq!((header.destination, header.source), (MacAddress::local(1), MacAddress::local(2)));
     let (ip, payload) = ipv4::Repr::parse(packet).unwrap();
@@ -260,8 +273,72 @@ fn a_sender_is_told_what_fits() {
         other[24..26].fill(0);
         let sum = checksum(&other[14..34]);
         other[24..26].copy_from_slice(&sum.to_be_bytes());
-        assert_eq!(fragmentation_needed(&other, 1446), None, "{changes:?}");
+        assert_eq!(too_big_answer(&other, 1446), None, "{changes:?}");
     }
+}
+
+#[test]
+fn a_sender_of_ipv6_is_told_what_fits() {
+    let addresses = ["2001:db8::1", "2001:db8::2"].map(|a| a.parse::<core::net::Ipv6Addr>().unwrap());
+    let packet = |source, destination, next_header, kind: u8| {
+        let mut frame = alloc::vec![kind; 54 + 1_446];
+        let header = ethernet::Repr {
+            destination: MacAddress::local(2),
+            source: MacAddress::local(1),
+            ethertype: EtherType::IPV6,
+        };
+        header.emit(&mut frame);
+        let payload_len = (frame.len() - 54) as u16;
+        ipv6::Repr { source, destination, next_header, traffic_class: 0xB9, flow_label: 0, hop_limit: 64, payload_len }
+            .emit(&mut frame[14..]);
+        frame
+    };
+    let [source, destination] = addresses;
+    let sent = packet(source, destination, 17, 0);
+    let answer = too_big_answer(&tagged(&sent, 5), 1446).unwrap();
+    assert_eq!(answer.len(), 14 + 1280, "no longer than the datagram that every link carries");
+    let (header, packet_back) = ethernet::Repr::parse(&answer).unwrap();
+    assert_eq!((header.destination, header.source), (MacAddress::local(1), MacAddress::local(2)));
+    let (ip, message) = ipv6::Repr::parse(packet_back).unwrap();
+    assert_eq!((ip.source, ip.destination, ip.traffic_class), (destination, source, 0xB8));
+    let (icmpv6::TooBig { mtu }, quoted) = icmpv6::TooBig::parse(&ip, message).unwrap();
+    assert_eq!((mtu, quoted), (1446, &sent[14..14 + 1280 - 48]));
+    // Not about errors, nor to or from an address of no host. A message that is no error gets one.
+    let group = "ff02::1".parse().unwrap();
+    for refused in [
+        packet(source, destination, ipv6::ICMPV6, 1),
+        packet(source, group, 17, 0),
+        packet(group, destination, 17, 0),
+        packet(core::net::Ipv6Addr::UNSPECIFIED, destination, 17, 0),
+    ] {
+        assert_eq!(too_big_answer(&refused, 1446), None);
+    }
+    assert!(too_big_answer(&packet(source, destination, ipv6::ICMPV6, 128), 1446).is_some());
+}
+
+#[test]
+fn a_packet_that_may_be_cut_goes_through_in_fragments() {
+    let mut sent = frame(4_000, Ecn::Ect0, 80);
+    sent[20] = 0;
+    sent[24..26].fill(0);
+    let sum = checksum(&sent[14..34]);
+    sent[24..26].copy_from_slice(&sum.to_be_bytes());
+    assert_eq!(ends().0.objection([&sent, &[]]), Some(DropReason::TooBig));
+    for frame in [sent.clone(), tagged(&sent, 0x6005)] {
+        let cut = all(&FrameFragments::of(&frame, 1446).unwrap());
+        let lens: Vec<usize> = cut.iter().map(|f| f.len() - 34).collect();
+        assert_eq!(lens, [1_424, 1_424, 1_160]);
+        assert_eq!(cut.iter().flat_map(|f| &f[34..]).copied().collect::<Vec<u8>>(), sent[34..]);
+        for fragment in cut {
+            assert_eq!(fragment[..14], sent[..14]);
+            let Outer::Inner(inner) = decapsulated(&mut encapsulated(&fragment)) else { panic!() };
+            assert_eq!(inner.frame.len(), fragment.len());
+        }
+    }
+    // Not one that forbids it, and nothing but IPv4.
+    assert!(FrameFragments::of(&frame(4_000, Ecn::Ect0, 80), 1446).is_none());
+    sent[12..14].copy_from_slice(&EtherType::IPV6.0.to_be_bytes());
+    assert!(FrameFragments::of(&sent, 1446).is_none());
 }
 
 #[test]
