@@ -23,7 +23,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it in `namespace`, or in the namespace of the thread that started the first program.
+    /// Starts it in `namespace`, or in the namespace of the thread that started the first program. It has a process group of its
+    /// own: Ctrl-C reaches only this process, which then asks its programs for their figures and ends them.
     ///
     /// # Errors
     /// Those of [`Command::spawn`]; the namespace cannot be entered.
@@ -41,6 +42,7 @@ impl Program {
         // SAFETY: between fork and exec it only makes four system calls. It allocates no memory and takes no lock, and its
         // errors are numbers.
         unsafe { command.pre_exec(begin) };
+        command.process_group(0);
         let child = on_the_keeper(command)?;
         let pid = i32::try_from(child.id()).unwrap_or(0);
         let thing = leftovers::started(pid).map(|started| Leftover::Program { pid, started });

@@ -11,7 +11,7 @@ use sluicenet_scenario::{FlowControl, Scenario};
 use sluicenet_vswitchd::status::{PortStatus, Status};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The largest share of a fabric's events that may be later than the time of a frame. Above this share, links are
 /// slower than configured, and the measurement shows the speed of the machine.
@@ -248,7 +248,7 @@ pub fn measure(plan: &Plan, label: &str, origin: &Origin, simulate: bool, progre
         true => pa::run_in_guests(plan, &live.supervisor(), stop),
         false => pa::run(&plan.scenario, &pa::endpoints(plan), stop).map(|outcome| (outcome, BTreeMap::new())),
     })?;
-    let simulated = if simulate { Some(Simulated::of(&simulated(&plan.scenario, stop)?)) } else { None };
+    let simulated = if simulate { self::simulate(&plan.scenario, stop)? } else { None };
     Ok(Cell {
         variant: label.to_owned(),
         stack: stack(&plan.scenario),
@@ -258,7 +258,7 @@ pub fn measure(plan: &Plan, label: &str, origin: &Origin, simulate: bool, progre
         held_back: statuses.iter().flat_map(|s| &s.ports).map(|p| p.held_back).sum(),
         limited_by_machine: fabric.is_late(),
         fabric,
-        simulated,
+        simulated: simulated.map(|(figures, _)| Simulated::of(&figures)),
     })
 }
 
@@ -287,6 +287,7 @@ pub fn measure_flows(
         return Err(ErrorKind::Interrupted.into());
     }
     let queues = statuses.iter().flat_map(|s| &s.ports).flat_map(|p| &p.counters);
+    let simulated = if simulate { self::simulate(&plan.scenario, stop)? } else { None };
     Ok(FlowsCell {
         variant: label.to_owned(),
         stack: stack(&plan.scenario),
@@ -305,7 +306,7 @@ pub fn measure_flows(
         server_stops_measured: fabric.server_stops - before.server_stops,
         limiters: LimiterFigures::of(&statuses),
         fabric,
-        simulated: if simulate { Some(simulated(&plan.scenario, stop)?.streams) } else { None },
+        simulated: simulated.map(|(figures, _)| figures.streams),
     })
 }
 
@@ -436,17 +437,18 @@ impl Lost {
     }
 }
 
-pub(super) fn simulated(scenario: &Scenario, stop: &AtomicBool) -> io::Result<Figures> {
-    simulate(scenario, stop).map(|(figures, _)| figures)
-}
-
-/// Simulates a scenario; its figures, and the frames that were sent.
-pub(super) fn simulate(scenario: &Scenario, stop: &AtomicBool) -> io::Result<(Figures, u64)> {
+/// Simulates a scenario; its figures, and the frames that were sent. None if it was stopped: the figures would be of another time
+/// than those beside them.
+pub(super) fn simulate(scenario: &Scenario, stop: &AtomicBool) -> io::Result<Option<(Figures, u64)>> {
+    if stop.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
     let job = Job { scenario: scenario.clone(), axes: Vec::new(), axis_keys: Vec::new(), inputs: Vec::new() };
     let options = Options { threads: 1, out: None, existing: Existing::Refuse, interrupt: stop, progress: &mut |_| {} };
     let outcome = run::run(&job, options).map_err(|e| io::Error::other(e.to_string()))?;
     let outcome = outcome.ok_or_else(|| io::Error::other("the simulation kept no result"))?;
-    Ok((Figures::of(&job, &outcome), outcome.totals.sent))
+    let figures = Figures::of(&job, &outcome);
+    Ok((!figures.is_interrupted()).then_some((figures, outcome.totals.sent)))
 }
 
 impl Simulated {

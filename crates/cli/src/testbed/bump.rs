@@ -1,14 +1,13 @@
 //! `testbed bump`: real bumps in the links of every variant of a scenario, between hosts with the kernel's TCP.
 
-use super::{failed, if_loud};
+use super::if_loud;
+use super::variants::{interrupted, lateness, one_by_one};
 use crate::failure::Failure;
 use crate::table::{Table, count};
-use crate::{Global, Overrides, interrupt, output};
+use crate::{Global, Overrides, output};
 use serde::Serialize;
 use sluicenet_scenario::{Scenario, Warning};
 use sluicenet_testbed::bump::{Cell, Plan, measure, missing};
-use sluicenet_testbed::live::Progress;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -43,37 +42,24 @@ impl Bump {
         if !lacks.is_empty() {
             return Err(Failure::Failed(format!("this machine lacks\n  {}", lacks.join("\n  "))));
         }
-        let say = |what: &str| if_loud(global, what);
         let mut said: Vec<&Warning> = Vec::new();
         for warning in plans.iter().flat_map(|(_, plan)| &plan.warnings) {
             if !said.contains(&warning) {
-                say(&warning.to_string());
+                if_loud(global, &warning.to_string());
                 said.push(warning);
             }
         }
         let name = loaded.scenario.name.clone();
-        let mut cells = Vec::new();
-        for (i, (label, plan)) in plans.iter().enumerate() {
-            let shown = if label.is_empty() { name.as_str() } else { *label };
-            say(&format!("{} of {}: {shown}", i + 1, plans.len()));
-            match measure(plan, label, self.simulate, Progress { say: &say, stop: interrupt::flag() }) {
-                Err(e) if e.kind() == ErrorKind::Interrupted => break,
-                cell => cells.push(cell.map_err(failed)?),
-            }
-        }
-        if cells.is_empty() {
-            return Err(Failure::Interrupted("nothing was measured".into()));
-        }
+        let shown = |(label, _): &(&str, Plan)| if label.is_empty() { name.clone() } else { (*label).to_owned() };
+        let cells =
+            one_by_one(&plans, shown, global, |(label, plan), progress| measure(plan, label, self.simulate, progress))?;
         let printed = Printed { scenario: name, hosts: plans[0].1.hosts.len(), cells };
         if global.json {
             output::json(&printed);
         } else {
             output::print(&text(&printed));
         }
-        match interrupt::raised() {
-            true => Err(Failure::Interrupted("the figures are of the part that was run".into())),
-            false => Ok(()),
-        }
+        interrupted()
     }
 }
 
@@ -88,11 +74,7 @@ fn text(printed: &Printed) -> String {
         queues(printed),
         bumps(printed),
         queries(printed),
-        super::variants::lateness(printed.cells.iter().map(|c| (
-            name_of(c),
-            c.congestion.as_deref().unwrap_or("udp"),
-            &c.fabric
-        )))
+        lateness(printed.cells.iter().map(|c| (name_of(c), c.congestion.as_deref().unwrap_or("udp"), &c.fabric)))
     )
 }
 

@@ -115,7 +115,7 @@ pub fn measure<C: Serialize>(
     variants: &[OnTestbed],
     application: Application,
     global: Global,
-    mut measure: impl FnMut(&OnTestbed, Progress<'_>) -> io::Result<C>,
+    measure: impl FnMut(&OnTestbed, Progress<'_>) -> io::Result<C>,
     table: impl FnOnce(&Printed<C>) -> String,
 ) -> Result<Vec<C>, Failure> {
     if let Some(other) = variants.iter().find(|v| v.plan.application != application) {
@@ -126,24 +126,10 @@ pub fn measure<C: Serialize>(
         let name = &other.plan.scenario.name;
         return Err(Failure::Input(format!("{name}: it has {what}: `sluicenet testbed {with}` runs it")));
     }
-    let say = |what: &str| if_loud(global, what);
     warn(variants.iter().map(|v| &v.plan), global);
-    let mut done = Vec::new();
-    for (i, variant) in variants.iter().enumerate() {
-        let label = if variant.label.is_empty() { &variant.plan.scenario.name } else { &variant.label };
-        say(&format!("{} of {}: {label}", i + 1, variants.len()));
-        match measure(variant, Progress { say: &say, stop: interrupt::flag() }) {
-            Err(e) if e.kind() == ErrorKind::Interrupted => break,
-            cell => done.push(cell.map_err(failed)?),
-        }
-        if interrupt::raised() {
-            break;
-        }
-    }
-    let (Some(first), false) = (variants.first(), done.is_empty()) else {
-        return Err(Failure::Interrupted("nothing was measured".into()));
-    };
-    let plan = &first.plan;
+    let name = |v: &OnTestbed| if v.label.is_empty() { v.plan.scenario.name.clone() } else { v.label.clone() };
+    let done = one_by_one(variants, name, global, measure)?;
+    let plan = &variants[0].plan;
     let printed = Printed {
         scenario: plan.scenario.name.clone(),
         servers: plan.servers.len(),
@@ -153,11 +139,44 @@ pub fn measure<C: Serialize>(
         cells: done,
     };
     match &printed.cells[..] {
-        [one] if global.json && first.alone => output::json(&Alone { of: &printed, one }),
+        [one] if global.json && variants[0].alone => output::json(&Alone { of: &printed, one }),
         _ if global.json => output::json(&printed),
         _ => output::print(&table(&printed)),
     }
     Ok(printed.cells)
+}
+
+/// Measures variants one after the other until an interrupt, and says which one it is at. There is at least one result.
+pub fn one_by_one<V, C>(
+    variants: &[V],
+    name: impl Fn(&V) -> String,
+    global: Global,
+    mut measure: impl FnMut(&V, Progress<'_>) -> io::Result<C>,
+) -> Result<Vec<C>, Failure> {
+    let say = |what: &str| if_loud(global, what);
+    let mut done = Vec::new();
+    for (i, variant) in variants.iter().enumerate() {
+        say(&format!("{} of {}: {}", i + 1, variants.len(), name(variant)));
+        match measure(variant, Progress { say: &say, stop: interrupt::flag() }) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => break,
+            cell => done.push(cell.map_err(failed)?),
+        }
+        if interrupt::raised() {
+            break;
+        }
+    }
+    if done.is_empty() {
+        return Err(Failure::Interrupted("nothing was measured; the testbed is removed".into()));
+    }
+    Ok(done)
+}
+
+/// The error of a command that was interrupted after it had measured something.
+pub fn interrupted() -> Result<(), Failure> {
+    match interrupt::raised() {
+        true => Err(Failure::Interrupted("the figures are of the part that was run".into())),
+        false => Ok(()),
+    }
 }
 
 /// Text below a table: the largest share of the fabric's events that were late. Cells whose figures are not those of
@@ -179,9 +198,7 @@ pub fn lateness<'a>(cells: impl Iterator<Item = (&'a str, &'a str, &'a FabricFig
 
 /// Fails when it was stopped, or something was lost where nothing may be: by flow control, frames lost.
 pub fn verdict<'a>(lost: impl Iterator<Item = (&'a str, u64)>) -> Result<(), Failure> {
-    if interrupt::raised() {
-        return Err(Failure::Interrupted("the figures are of the part that was run".into()));
-    }
+    interrupted()?;
     match lost.filter(|(flow_control, _)| *flow_control == "ZZ").map(|(_, lost)| lost).sum() {
         0u64 => Ok(()),
         lost => Err(Failure::Failed(format!("{lost} frames were lost where none may be (ZZ)"))),

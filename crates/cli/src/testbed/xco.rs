@@ -1,17 +1,14 @@
 //! `testbed xco`: every variant of a scenario between real hosts with XCo's controller and agents.
 
-use super::variants::lateness;
-use super::{failed, if_loud};
+use super::variants::{interrupted, lateness, one_by_one};
 use crate::failure::Failure;
 use crate::table::{NONE, Table, count};
-use crate::{Global, Overrides, interrupt, output};
+use crate::{Global, Overrides, output};
 use serde::Serialize;
 use sluicenet_scenario::Scenario;
-use sluicenet_testbed::live::Progress;
 use sluicenet_testbed::xco::{
     Cell, Plan, Settings, Times, Traffic, measure, missing, missing_for_blocks, missing_for_guests,
 };
-use std::io::ErrorKind;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -26,7 +23,7 @@ pub(super) struct Xco {
     /// UDP flows without an end send messages of so many bytes, which IP cuts; default full frames
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1..=65_507))]
     message: Option<u16>,
-    /// Rounds are reads of blocks striped over the senders, by fio and nbdkit; at most one `incast` for each receiver
+    /// Rounds are reads of blocks striped over the senders, by fio and nbdkit; each variant has exactly one `incast`
     #[arg(long)]
     blocks: bool,
     /// TCP flows with an end are live migrations of an idle QEMU guest; the run ends with the last one
@@ -54,12 +51,14 @@ impl Xco {
             Ok((short(&v.label, &plan.traffic), plan))
         });
         let plans = plans.collect::<Result<Vec<_>, Failure>>()?;
-        let is_nowhere = |has: fn(&Traffic) -> bool| !plans.iter().any(|(_, plan)| has(&plan.traffic));
-        if self.blocks && is_nowhere(|traffic| !traffic.rounds.is_empty()) {
-            return Err(Failure::Input("--blocks: the scenario has no rounds (workload `incast`)".into()));
-        }
-        if self.migrate && is_nowhere(|traffic| !traffic.finite.is_empty()) {
-            return Err(Failure::Input("--migrate: the scenario has no flow with `bytes`".into()));
+        let Xco { message, simulate, blocks, migrate, .. } = self;
+        let settings = Settings { message, simulate, blocks, migrate };
+        let name = |(label, plan): &(String, Plan)| match label.is_empty() {
+            true => plan.scenario.name.clone(),
+            false => label.clone(),
+        };
+        for variant in &plans {
+            settings.fit(&variant.1.traffic).map_err(|why| Failure::Input(format!("{}: {why}", name(variant))))?;
         }
         let mut lacks = missing();
         if self.blocks {
@@ -71,40 +70,21 @@ impl Xco {
         if !lacks.is_empty() {
             return Err(Failure::Failed(format!("this machine lacks\n  {}", lacks.join("\n  "))));
         }
-        let Xco { message, simulate, blocks, migrate, .. } = self;
-        let settings = Settings { message, simulate, blocks, migrate };
-        let say = |what: &str| if_loud(global, what);
-        let mut cells = Vec::new();
-        for (i, (label, plan)) in plans.iter().enumerate() {
-            let name = if label.is_empty() { &plan.scenario.name } else { label };
-            say(&format!("{} of {}: {name}", i + 1, plans.len()));
-            let progress = Progress { say: &say, stop: interrupt::flag() };
-            match measure(plan, run, label, settings, progress) {
-                Err(e) if e.kind() == ErrorKind::Interrupted => break,
-                cell => cells.push(cell.map_err(failed)?),
-            }
-            if interrupt::raised() {
-                break;
-            }
-        }
-        let (Some((_, plan)), false) = (plans.first(), cells.is_empty()) else {
-            return Err(Failure::Interrupted("nothing was measured; the testbed is removed".into()));
-        };
+        let cells =
+            one_by_one(&plans, name, global, |(label, plan), progress| measure(plan, run, label, settings, progress))?;
+        let plan = &plans[0].1;
         let printed = Printed {
             scenario: plan.scenario.name.clone(),
             hosts: plan.hosts.len(),
             link_bps: plan.hosts.first().map_or(0, |host| host.rate.as_bps()),
-            message: self.message,
+            message,
             cells,
         };
         match global.json {
             true => output::json(&printed),
             false => output::print(&text(&printed)),
         }
-        match interrupt::raised() {
-            true => Err(Failure::Interrupted("the figures are of the part that was run".into())),
-            false => Ok(()),
-        }
+        interrupted()
     }
 }
 
@@ -158,12 +138,13 @@ fn rates(cells: &[Cell]) -> String {
         let simulated = cell.simulated.as_ref();
         let mut label = cell.name();
         for kind in ["udp", "tcp"] {
+            let Some(streams) = &cell.streams else { break };
             let of = |streams: &sluicenet_experiment::run::Streams| {
                 streams.each.iter().filter(|s| s.transport == kind).map(|s| s.mbps).sum::<f64>()
             };
-            let flows = cell.streams.each.iter().filter(|s| s.transport == kind).count();
+            let flows = streams.each.iter().filter(|s| s.transport == kind).count();
             if flows > 0 {
-                let figures = beside(of(&cell.streams), simulated.map(|s| of(&s.streams)), 2);
+                let figures = beside(of(streams), simulated.map(|s| of(&s.streams)), 2);
                 let what = format!("{flows} {}", kind.to_uppercase());
                 t.row([std::mem::take(&mut label).to_owned(), what].into_iter().chain(figures));
             }
@@ -173,10 +154,10 @@ fn rates(cells: &[Cell]) -> String {
             let figures = beside(rounds.mbps, other, 2);
             t.row([std::mem::take(&mut label).to_owned(), "rounds".into()].into_iter().chain(figures));
         }
-        if cell.streams.each.len() > 1 {
-            let all = beside(cell.streams.total_mbps, simulated.map(|s| s.streams.total_mbps), 2);
+        if let Some(streams) = cell.streams.as_ref().filter(|streams| streams.each.len() > 1) {
+            let all = beside(streams.total_mbps, simulated.map(|s| s.streams.total_mbps), 2);
             let jain = simulated.map_or(NONE.into(), |s| format!("{:.3}", s.streams.jain));
-            let jains = [format!("{:.3}", cell.streams.jain), jain];
+            let jains = [format!("{:.3}", streams.jain), jain];
             t.row([std::mem::take(&mut label).to_owned(), "all flows".into()].into_iter().chain(all).chain(jains));
         }
     }

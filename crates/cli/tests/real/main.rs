@@ -7,6 +7,7 @@ mod clean;
 #[path = "../command/command.rs"]
 mod command;
 mod guests;
+mod interrupted;
 mod overload;
 mod sockets;
 mod switch;

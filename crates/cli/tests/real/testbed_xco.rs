@@ -1,6 +1,7 @@
 //! `testbed xco`: real hosts behind a slow link without XCo and with it, and what a killed run leaves.
 
 use crate::command::{command, expect, json};
+use crate::interrupted::interrupted;
 use serde_json::Value;
 use sluicenet_dataplane::kernel::netns::named;
 use sluicenet_testkit::netns::{missing, system};
@@ -85,6 +86,40 @@ fn hosts_with_agents_lose_less_and_tcp_has_its_share() {
     assert!(with["rounds"]["transfer"]["count"].as_u64() > Some(0), "{}", with["rounds"]);
     let (xco, joined) = (&with["xco"], with["xco"]["controller"]["joined"].as_u64());
     assert!(xco["agents"] == 5 && joined == Some(5) && xco["controller"]["slices"].as_u64() > Some(0), "{xco}");
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn a_run_that_is_interrupted_has_the_figures_until_then() {
+    let text = FILE.replace("2 s", "600 s").replace("500 ms", "50 ms").replace("[false, true]", "[true, false]");
+    let Some(file) = file("stopped", &text) else { return };
+    let args = ["testbed", "xco", file.to_str().unwrap(), "--simulate"];
+    let (pid, run) = interrupted(&args, |pid| format!("sluice-xco{pid}-h1"));
+    let [cell] = &run["cells"].as_array().unwrap()[..] else { panic!("{run}") };
+    assert!(cell["measured_s"].as_f64() > Some(0.0) && cell["measured_s"].as_f64() < Some(599.0), "{cell}");
+    assert_eq!(cell["streams"]["each"].as_array().unwrap().len(), 3, "{cell}");
+    assert!(cell["lost"]["sent"].as_u64() > Some(0) && cell["xco"]["agents"] == 5, "{cell}");
+    assert!(cell["simulated"].is_null(), "a simulation of another time: {cell}");
+    let prefix = format!("sluice-xco{pid}-");
+    assert!(named().unwrap().iter().all(|name| !name.starts_with(&prefix)));
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn an_option_that_does_not_fit_a_variant_names_it() {
+    let one = "[{ kind = \"incast\", senders = [3], receiver = 0, bytes = \"20 KB\", rounds = 9 }]";
+    let none = "[{ kind = \"flow\", src = 1, dst = 0, transport = \"udp\", bytes = \"1 MB\" }]";
+    let sweep = format!("[sweep]\nworkload = [\n{one},\n{none},\n]\n");
+    let at = FILE.find("[sweep]").unwrap();
+    let file = std::env::temp_dir().join(format!("sluicenet-xco-fit-{}.toml", std::process::id()));
+    std::fs::write(&file, format!("{}{sweep}", &FILE[..at])).unwrap();
+    for (option, variant, why) in [
+        ("--blocks", "1 finite", "--blocks needs exactly one workload `incast`, and there are 0"),
+        ("--migrate", "1 senders", "--migrate needs a TCP flow with `bytes`, and there is none"),
+    ] {
+        let (_, said) = expect(2, &["testbed", "xco", file.to_str().unwrap(), option]);
+        assert!(said.contains(why) && said.contains(&format!("{variant}: ")), "{said}");
+    }
     std::fs::remove_file(file).unwrap();
 }
 

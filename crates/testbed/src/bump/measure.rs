@@ -6,14 +6,12 @@ use super::plan::Plan;
 use super::trace::{Estimate, Queue, Sample, Trace};
 use crate::flows;
 use crate::live::Progress;
-use crate::measure::{FabricFigures, simulated};
+use crate::measure::{FabricFigures, simulate};
 use crate::pa::{self, Endpoints, PaError, kernel_name};
 use rustix::process::setpriority_process;
 use serde::Serialize;
 use sluicenet_dataplane::clock::monotonic_ns;
-use sluicenet_experiment::run::{Completion, Streams};
-use sluicenet_scenario::Scenario;
-use sluicenet_vswitchd::bump::status::UpdateStatus;
+use sluicenet_experiment::run::{Completion, Figures, Streams};
 use sluicenet_vswitchd::status::Status;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -38,34 +36,24 @@ pub struct BumpFigures {
     pub dropped: u64,
     /// Notifications that it sent.
     pub notices: u64,
-    /// Notifications that it took.
-    pub notified: u64,
     /// Packets that other bumps reported.
     pub reported: u64,
     /// Frames that the kernel dropped before the bump took them.
     pub lost_at_devices: u64,
-    /// Updates that it sent, and those of others that were merged, lost and too old.
-    pub updates: [u64; 4],
 }
 
 impl BumpFigures {
     fn of(status: &Status) -> BumpFigures {
         let bump = status.bump.as_deref();
         let queues = || bump.iter().flat_map(|bump| &bump.queues);
-        let updates = |u: &UpdateStatus| {
-            let of = |k: usize| u.neighbours.values().map(|counts| counts[k]).sum();
-            [u.sent, of(0), of(1), of(2)]
-        };
         let counters = status.ports.iter().flat_map(|port| &port.counters);
         BumpFigures {
             packets: queues().map(|q| q.packets).sum(),
             marked: queues().map(|q| q.marked).sum(),
             dropped: queues().map(|q| q.dropped).sum(),
             notices: queues().map(|q| q.notices).sum(),
-            notified: queues().map(|q| q.consumed).sum(),
             reported: queues().map(|q| q.reported).sum(),
             lost_at_devices: counters.filter(|(name, _)| name.ends_with("socket_drops")).map(|c| c.1).sum(),
-            updates: bump.and_then(|bump| bump.updates.as_ref()).map(updates).unwrap_or_default(),
         }
     }
 }
@@ -92,7 +80,7 @@ pub struct Cell {
     pub congestion: Option<String>,
     /// Duration of the measurement in seconds.
     pub seconds: f64,
-    /// Flows without an end, after the warm-up.
+    /// Flows without an end, after the warm-up; none if the run ended within it.
     pub streams: Option<Streams>,
     /// Queries.
     pub queries: Option<pa::Figures>,
@@ -106,7 +94,7 @@ pub struct Cell {
     pub fabric: FabricFigures,
     /// Whether so many of the fabric's events were late that the figures show the machine and not the network.
     pub limited_by_machine: bool,
-    /// The simulation's results, if requested.
+    /// The simulation's results, if requested and not stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Simulated>,
 }
@@ -121,11 +109,20 @@ struct Outcome {
 /// The estimates that were read, by bump and number of the downstream port.
 type Read = BTreeMap<(usize, u16), Vec<Sample>>;
 
-/// Builds the network of a plan, runs its applications, and removes the network.
+impl Outcome {
+    /// Whether nothing was measured after the warm-up.
+    fn is_nothing(&self) -> bool {
+        self.flows.as_ref().is_none_or(|flows| flows.measured.is_zero())
+            && self.queries.as_ref().is_none_or(|queries| queries.queries.iter().all(|query| query.warmup))
+    }
+}
+
+/// Builds the network of a plan, runs its applications, and removes the network. A run that is stopped has the figures until then.
 ///
 /// # Errors
-/// A request that the system refused, or a bump that died; the network is removed.
-pub fn measure(plan: &Plan, label: &str, simulate: bool, progress: Progress<'_>) -> io::Result<Cell> {
+/// A request that the system refused, or a bump that died; [`ErrorKind::Interrupted`] if it was stopped before anything was
+/// measured. The network is removed.
+pub fn measure(plan: &Plan, label: &str, simulates: bool, progress: Progress<'_>) -> io::Result<Cell> {
     let network = Network::build(plan, progress.stop)?;
     let fabric = Running::start(plan, &network)?;
     (progress.say)(&format!("{} hosts and {} bumps run", plan.hosts.len(), plan.bumps.len()));
@@ -139,7 +136,10 @@ pub fn measure(plan: &Plan, label: &str, simulate: bool, progress: Progress<'_>)
     let figures = FabricFigures::of(&report);
     let warm_ns = begun_ns + plan.scenario.warmup.as_ps() / 1_000;
     let queues = compare(plan, &traces, &read, (warm_ns, ended_ns));
-    let simulated = if simulate { Some(Simulated::of(&plan.scenario, progress.stop)?) } else { None };
+    if progress.stop.load(Ordering::Relaxed) && outcome.is_nothing() {
+        return Err(ErrorKind::Interrupted.into());
+    }
+    let simulated = if simulates { simulate(&plan.scenario, progress.stop)? } else { None };
     let query_ms = |q: &pa::Outcome| -> Vec<f64> {
         q.queries.iter().filter(|q| !q.warmup).map(|q| q.took.as_secs_f64() * 1e3).collect()
     };
@@ -148,14 +148,14 @@ pub fn measure(plan: &Plan, label: &str, simulate: bool, progress: Progress<'_>)
         slowdown: plan.slowdown,
         congestion: congestion(plan),
         seconds: (ended_ns - begun_ns) as f64 / 1e9,
-        streams: outcome.flows.map(|flows| flows.streams),
+        streams: outcome.flows.filter(|flows| !flows.measured.is_zero()).map(|flows| flows.streams),
         query_ms: outcome.queries.as_ref().map(query_ms).unwrap_or_default(),
         queries: outcome.queries.map(|queries| queries.figures()),
         queues,
         bumps: statuses.iter().map(BumpFigures::of).collect(),
         limited_by_machine: figures.is_late(),
         fabric: figures,
-        simulated,
+        simulated: simulated.map(|(figures, _)| Simulated::of(figures)),
     })
 }
 
@@ -166,34 +166,27 @@ fn congestion(plan: &Plan) -> Option<String> {
     plan.connects().then(|| format!("{}{ecn}", kernel_name(tcp.congestion)))
 }
 
-/// Runs the applications, and reads the estimates until they have ended.
+/// Runs the applications, and reads the estimates until they have ended or are stopped.
 fn run(plan: &Plan, network: &Network, fabric: &Running, stop: &AtomicBool) -> io::Result<(Outcome, Read)> {
     let endpoints = network.endpoints(plan);
     let over = AtomicBool::new(false);
-    let is_stopped = || stop.load(Ordering::Relaxed);
     std::thread::scope(|threads| {
         let playing = threads.spawn(|| play(plan, &endpoints, &over));
         // Samples are few where this thread waits for a processor.
         let _ = setpriority_process(None, PRIORITY);
         let mut read = Read::new();
         let mut outcome = Ok(());
-        while !playing.is_finished() {
+        while !playing.is_finished() && !stop.load(Ordering::Relaxed) && outcome.is_ok() {
             outcome = read_estimates(plan, network, fabric, &mut read);
             if !fabric.is_running() {
                 outcome = Err(io::Error::other("the fabric ended"));
             }
-            if outcome.is_err() || is_stopped() {
-                over.store(true, Ordering::Relaxed);
-                break;
-            }
             std::thread::sleep(READ_EVERY);
         }
+        over.store(true, Ordering::Relaxed);
         let _ = setpriority_process(None, 0);
         let played = playing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         outcome?;
-        if is_stopped() {
-            return Err(io::Error::new(ErrorKind::Interrupted, "stopped"));
-        }
         Ok((played.map_err(io::Error::other)?, read))
     })
 }
@@ -258,9 +251,7 @@ fn compare(plan: &Plan, traces: &[Trace], read: &Read, (from_ns, to_ns): (u64, u
 }
 
 impl Simulated {
-    fn of(scenario: &Scenario, stop: &AtomicBool) -> io::Result<Simulated> {
-        let figures = simulated(scenario, stop)?;
-        let lost = figures.losses_physical;
-        Ok(Simulated { streams: figures.streams, queries: figures.queries, lost })
+    fn of(figures: Figures) -> Simulated {
+        Simulated { streams: figures.streams, queries: figures.queries, lost: figures.losses_physical }
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// How long a call may block before the thread checks for the end of the run.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 /// Bytes of IP and UDP around the payload of a datagram.
-const IP_UDP: u32 = 28;
+pub(crate) const IP_UDP: u32 = 28;
 /// The most bytes per write to a connection, and per read.
 const CHUNK: usize = 64 << 10;
 
@@ -145,6 +145,21 @@ pub(crate) fn accept(listener: &TcpListener, what: &str) -> Result<TcpStream, Pa
     }
 }
 
+/// Sleeps until an instant, or until the run is over.
+pub(crate) fn nap(until: Instant, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) && Instant::now() < until {
+        std::thread::sleep(PATIENCE.min(until.saturating_duration_since(Instant::now())));
+    }
+}
+
+/// Whether an error does not end a flow: a timeout, an interrupt, or an error message from the other end.
+pub(crate) fn passes(e: &std::io::Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted | ErrorKind::ConnectionRefused
+    )
+}
+
 /// One end of a flow.
 pub(super) enum End {
     SendDatagrams { socket: UdpSocket, len: usize, pace: Option<Pace>, counts: Arc<Counts> },
@@ -157,17 +172,8 @@ impl End {
     /// Sends or receives from `begin` until the end of the run.
     pub fn run(self, begin: Instant, over: &AtomicBool) -> Result<(), PaError> {
         let is_over = || over.load(Ordering::Relaxed);
-        while !is_over() && Instant::now() < begin {
-            std::thread::sleep(PATIENCE.min(begin.saturating_duration_since(Instant::now())));
-        }
+        nap(begin, over);
         let failed = |e: std::io::Error| PaError::io("a flow's socket", &e);
-        // These errors do not end the flow: a timeout, an interrupt, or an error message from the other end.
-        let passes = |e: &std::io::Error| {
-            matches!(
-                e.kind(),
-                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted | ErrorKind::ConnectionRefused
-            )
-        };
         match self {
             End::SendDatagrams { socket, len, mut pace, counts } => {
                 socket.set_write_timeout(Some(PATIENCE)).map_err(failed)?;

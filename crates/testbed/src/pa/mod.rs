@@ -14,7 +14,7 @@ mod stream;
 pub use guests::run_in_guests;
 pub use part::{Cues, Part, own_edges, sum_of, together};
 pub use sockets::Endpoint;
-pub(super) use sockets::{Namespaces, Stream, Style};
+pub(super) use sockets::{Namespaces, Stream, Style, set_timeouts};
 
 use super::{LightEndpoint, LightPort, Plan, Tenant, files};
 use serde::Serialize;

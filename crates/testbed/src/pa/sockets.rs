@@ -39,6 +39,12 @@ pub(crate) struct Style {
     pub priority: u8,
 }
 
+/// Sets how long reading from a connection of the kernel and writing to it may block.
+pub(crate) fn set_timeouts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))
+}
+
 /// A connection over a kernel socket or a light socket.
 pub(crate) enum Stream {
     Kernel(TcpStream),
@@ -84,10 +90,7 @@ impl Stream {
     /// Sets how long reading and writing may block.
     pub fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
         match self {
-            Stream::Kernel(stream) => {
-                stream.set_read_timeout(Some(timeout))?;
-                stream.set_write_timeout(Some(timeout))
-            }
+            Stream::Kernel(stream) => set_timeouts(stream, timeout),
             Stream::Light(stream) => {
                 stream.set_read_timeout(Some(timeout));
                 stream.set_write_timeout(Some(timeout));

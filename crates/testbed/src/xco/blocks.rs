@@ -2,11 +2,11 @@
 //! (the source has iSCSI).
 
 use super::measure::{RoundFigures, Times};
-use super::network::Network;
+use super::network::{Network, check};
 use super::plan::{Plan, Rounds};
-use super::rounds::std;
-use crate::flows::Beside;
+use crate::flows::{Beside, real};
 use crate::pa::PaError;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::process::Program;
@@ -26,6 +26,8 @@ const DEVICE: &str = "size=64G";
 const STRIPES: &str = include_str!("stripes.py");
 /// The time limit for a server to listen, and for fio to end after the run.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit for fio to end when it is interrupted. Its read may wait for a timeout of TCP.
+const ENDS_IN: Duration = Duration::from_secs(2);
 
 /// What this machine lacks for reads of blocks, a line each.
 pub fn missing() -> Vec<String> {
@@ -62,8 +64,8 @@ impl Blocks {
     /// Starts the servers of a round's senders, and the device of its receiver, and waits until they answer.
     ///
     /// # Errors
-    /// A program that does not start.
-    pub fn start(plan: &Plan, network: &Network, of: &Rounds) -> io::Result<Blocks> {
+    /// A program that does not start; [`io::ErrorKind::Interrupted`] when `stop` was raised.
+    pub fn start(plan: &Plan, network: &Network, of: &Rounds, stop: &AtomicBool) -> io::Result<Blocks> {
         let receiver = &plan.hosts[of.receiver as usize];
         let socket = network.folder().join(format!("blocks{}.sock", of.receiver));
         let script = network.folder().join("stripes.py");
@@ -82,22 +84,22 @@ impl Blocks {
             programs.push(spawn(server, network, &space)?);
             let until = Instant::now() + PATIENCE;
             while space.enter(|| TcpStream::connect(SocketAddr::from((host.address, PORT)))).is_ok_and(|c| c.is_err()) {
-                alive(&mut programs, until)?;
+                alive(&mut programs, until, stop)?;
             }
         }
         let space = network.namespace(of.receiver)?;
         programs.push(spawn(device, network, &space)?);
         let until = Instant::now() + PATIENCE;
         while !socket.exists() {
-            alive(&mut programs, until)?;
+            alive(&mut programs, until, stop)?;
         }
         let client = receiver.namespace.clone();
         Ok(Blocks { of: of.clone(), _programs: programs, socket, client, output: Mutex::new(None) })
     }
 
-    /// Reads until the run is over.
-    pub fn work(&self, plan: &Plan) -> Beside<'_> {
-        let [warmup, duration] = [plan.scenario.warmup, plan.scenario.duration.unwrap_or_default()].map(std);
+    /// Reads until the run is over. A run that ends before its time interrupts fio, which then has the figures until then.
+    pub fn work<'a>(&'a self, plan: &Plan, stop: &'a AtomicBool) -> Beside<'a> {
+        let [warmup, duration] = [plan.scenario.warmup, plan.scenario.duration.unwrap_or_default()].map(real);
         let seconds = |time: Duration| format!("{}ms", time.as_millis());
         let block = self.of.bytes * self.of.senders.len() as u64;
         let mut fio = Command::new("fio");
@@ -114,18 +116,33 @@ impl Blocks {
         fio.arg(format!("--ramp_time={}", seconds(warmup))).arg(format!("--runtime={}", seconds(duration - warmup)));
         fio.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         Box::new(move |over| {
-            let figures = self.read(fio, over).map_err(|e| PaError::io("fio", &e))?;
-            *self.output.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
+            let figures = self.read(fio, duration, (over, stop)).map_err(|e| PaError::io("fio", &e))?;
+            *self.output.lock().unwrap_or_else(PoisonError::into_inner) = figures;
             Ok(())
         })
     }
 
-    fn read(&self, fio: Command, over: &AtomicBool) -> io::Result<RoundFigures> {
+    fn read(
+        &self,
+        fio: Command,
+        duration: Duration,
+        (over, stop): (&AtomicBool, &AtomicBool),
+    ) -> io::Result<Option<RoundFigures>> {
         let space = Namespace::open(&self.client)?;
+        let whole = Instant::now() + duration;
         let mut fio = Program::spawn(fio, Some(&space))?;
-        let mut ends_at = None;
+        let (mut late_at, mut cut_at) = (None, None);
         while fio.try_wait()?.is_none() {
-            if over.load(Ordering::Relaxed) && Instant::now() > *ends_at.get_or_insert(Instant::now() + PATIENCE) {
+            let now = Instant::now();
+            let (is_over, is_stopped) = (over.load(Ordering::Relaxed), stop.load(Ordering::Relaxed));
+            if cut_at.is_none() && (is_stopped || is_over && now < whole) {
+                cut_at = Some(now + ENDS_IN);
+                kill_process(Pid::from_child(&fio), Signal::INT)?;
+            }
+            if cut_at.is_some_and(|at| now > at) {
+                return Ok(None);
+            }
+            if is_over && now > *late_at.get_or_insert(now + PATIENCE) {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not end"));
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -134,32 +151,41 @@ impl Blocks {
         if let Some(mut out) = fio.stdout.take() {
             out.read_to_string(&mut text)?;
         }
+        if cut_at.is_some() && text.is_empty() {
+            // It was not ready to be interrupted yet.
+            return Ok(None);
+        }
         // Notes come before the object.
         let at = text.find('{').unwrap_or(0);
         let value: Value = serde_json::from_str(&text[at..]).map_err(|e| io::Error::other(format!("{e}: {text}")))?;
-        Ok(figures(&value["jobs"][0]["read"]))
+        let all = figures(&value["jobs"][0]["read"]);
+        all.map(Some).ok_or_else(|| io::Error::other(format!("its output lacks figures: {text}")))
     }
 
-    /// What fio measured; none if it was stopped.
+    /// What fio measured; none if it did not end when it was stopped.
     pub fn figures(&self) -> Option<RoundFigures> {
         self.output.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// The figures of fio's reads.
-fn figures(read: &Value) -> RoundFigures {
-    let number = |value: &Value| value.as_f64().unwrap_or(0.0);
+/// The figures of fio's reads; none if one is missing.
+fn figures(read: &Value) -> Option<RoundFigures> {
     let times = &read["clat_ns"];
-    let ms = |value: &Value| number(value) / 1e6;
-    let whole = Times {
-        count: number(&times["N"]) as usize,
-        unfinished: 0,
-        mean_ms: ms(&times["mean"]),
-        p50_ms: ms(&times["percentile"]["50.000000"]),
-        p99_ms: ms(&times["percentile"]["99.000000"]),
-        max_ms: ms(&times["max"]),
+    let ms = |value: &Value| value.as_f64().map(|ns| ns / 1e6);
+    let percentile = |percent: &str| ms(&times["percentile"][percent]);
+    let whole = match times["N"].as_u64()? {
+        // fio has one read at a time, and gives no percentiles of none.
+        0 => Times { unfinished: 1, ..Times::default() },
+        count => Times {
+            count: count as usize,
+            unfinished: 0,
+            mean_ms: ms(&times["mean"])?,
+            p50_ms: percentile("50.000000")?,
+            p99_ms: percentile("99.000000")?,
+            max_ms: ms(&times["max"])?,
+        },
     };
-    RoundFigures { whole, transfer: whole, mbps: number(&read["bw_bytes"]) * 8.0 / 1e6 }
+    Some(RoundFigures { whole, transfer: whole, mbps: read["bw_bytes"].as_f64()? * 8.0 / 1e6 })
 }
 
 fn spawn(mut command: Command, network: &Network, space: &Namespace) -> io::Result<Program> {
@@ -168,8 +194,9 @@ fn spawn(mut command: Command, network: &Network, space: &Namespace) -> io::Resu
     Program::spawn(command, Some(space))
 }
 
-/// Waits a little; an error if a program has ended, or it is too late.
-fn alive(programs: &mut [Program], until: Instant) -> io::Result<()> {
+/// Waits a little; an error if a program has ended, it is too late, or `stop` was raised.
+fn alive(programs: &mut [Program], until: Instant, stop: &AtomicBool) -> io::Result<()> {
+    check(stop)?;
     for program in programs {
         if let Some(status) = program.try_wait()? {
             return Err(io::Error::other(format!("nbdkit ended: {status}")));
@@ -190,7 +217,15 @@ mod tests {
     fn the_output_of_fio_is_read() {
         let read = serde_json::json!({ "bw_bytes": 11_600_000, "clat_ns": { "N": 58, "mean": 85.5e6, "max": 89.0e6,
             "percentile": { "50.000000": 85.2e6, "99.000000": 88.0e6 } } });
-        let figures = figures(&read);
-        assert_eq!((figures.mbps, figures.whole.count, figures.whole.p99_ms), (92.8, 58, 88.0));
+        let all = figures(&read).unwrap();
+        assert_eq!((all.mbps, all.whole.count, all.whole.p99_ms), (92.8, 58, 88.0));
+        let none = figures(&serde_json::json!({ "bw_bytes": 0, "clat_ns": { "N": 0 } })).unwrap();
+        assert_eq!((none.whole.count, none.whole.unfinished, none.mbps), (0, 1, 0.0));
+        let lacks = |key: &str| {
+            let mut read = read.clone();
+            read["clat_ns"].as_object_mut().unwrap().remove(key);
+            figures(&read)
+        };
+        assert_eq!(["N", "mean", "max", "percentile"].map(lacks), [const { None }; 4]);
     }
 }

@@ -52,8 +52,9 @@ pub fn controller(plan: &Plan, xco: &Xco, control: &Path) -> String {
     // A host without an agent has no slices. It may have a faster link than the others: timeslices need not fit it.
     let fastest = plan.agents().map(|(_, host)| host.rate).max();
     for &(a, b, rate) in &plan.links {
-        let coordinates = plan.hosts.get(a.min(b) as usize).is_none_or(|_| plan.has_agent(a.min(b)));
-        let rate = if coordinates { rate } else { fastest.map_or(rate, |fastest| rate.min(fastest)) };
+        // Hosts come first: of a host and its switch, `a` is the host.
+        let is_idle = (a as usize) < hosts && !plan.has_agent(a);
+        let rate = if is_idle { fastest.map_or(rate, |fastest| rate.min(fastest)) } else { rate };
         let _ = write!(text, "[[topology.link]]\na = {a}\nb = {b}\nrate = {}\n", bps(plan.counted(rate)));
     }
     for (number, host) in plan.hosts.iter().enumerate() {

@@ -1,37 +1,40 @@
 //! Flows with an end: when they begin, and when their last byte has arrived.
 
 use super::plan::Finite;
-use super::rounds::{connected, nap, prepare, std, take, write};
-use crate::flows::ends::{PATIENCE, Pace};
+use super::rounds::{accepted, connected, take, write};
+use crate::flows::ends::{IP_UDP, PATIENCE, Pace, nap, passes};
 use crate::flows::{Beside, style};
 use crate::pa::{Endpoint, Endpoints, Namespaces, PaError, Style};
 use sluicenet_scenario::{Scenario, Transport};
-use std::io::ErrorKind;
 use std::net::{SocketAddrV4, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The port of the first flow's receiver.
 const FIRST_PORT: u16 = 30_001;
-/// Bytes of IP and UDP around the payload of a datagram.
-const IP_UDP: u32 = 28;
 
-/// A flow while it runs: nanoseconds from its beginning to its end; 0 before the end.
+/// A flow while it runs.
 #[derive(Debug, Default)]
 pub(super) struct Running {
-    /// In nanoseconds since the first flow was opened.
+    /// When it began, in nanoseconds since the first flow was opened; 0 before that.
     begun: AtomicU64,
+    /// Nanoseconds from its beginning to its end; 0 before the end.
     took: AtomicU64,
 }
 
 impl Running {
+    /// Whether it has begun.
+    pub fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) > 0
+    }
+
     /// How long it took, once it has ended.
     pub fn took(&self) -> Option<Duration> {
         Some(self.took.load(Ordering::Relaxed)).filter(|&ns| ns > 0).map(Duration::from_nanos)
     }
 
     fn begin(&self, epoch: Instant) {
-        self.begun.store(epoch.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.begun.store((epoch.elapsed().as_nanos() as u64).max(1), Ordering::Relaxed);
     }
 
     fn end(&self, epoch: Instant) {
@@ -72,12 +75,14 @@ pub(super) fn open<'a>(
     Ok(work)
 }
 
-/// Whether a call only waited, or was told that nobody listens any more.
-fn passes(e: &std::io::Error) -> bool {
-    matches!(
-        e.kind(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted | ErrorKind::ConnectionRefused
-    )
+/// Waits for the beginning of a flow; whether it came before the end of the run.
+fn begins(finite: &Finite, running: &Running, epoch: Instant, over: &AtomicBool) -> bool {
+    nap(Instant::now() + finite.flow.start, over);
+    let begins = !over.load(Ordering::Relaxed);
+    if begins {
+        running.begin(epoch);
+    }
+    begins
 }
 
 fn send_datagrams(
@@ -91,8 +96,9 @@ fn send_datagrams(
     socket.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
     let mut pace = finite.flow.rate.map(Pace::new);
     let payload = vec![0; (mtu - IP_UDP) as usize];
-    nap(std(finite.start), over);
-    running.begin(epoch);
+    if !begins(finite, running, epoch, over) {
+        return Ok(());
+    }
     let mut left = finite.bytes as usize;
     while left > 0 && !over.load(Ordering::Relaxed) {
         let len = left.min(payload.len());
@@ -143,14 +149,11 @@ fn send_bytes(
 ) -> Result<(), PaError> {
     // This thread moves into the namespace of the host.
     let mut namespaces = Namespaces::new()?;
-    nap(std(finite.start), over);
-    if over.load(Ordering::Relaxed) {
+    if !begins(finite, running, epoch, over) {
         return Ok(());
     }
-    running.begin(epoch);
     let stream = namespaces.connect(from, at, style)?;
     let Some(mut stream) = connected(stream, over)? else { return Ok(()) };
-    prepare(&stream)?;
     write(&mut stream, finite.bytes, Duration::ZERO, over)
 }
 
@@ -161,10 +164,31 @@ fn receive_bytes(
     epoch: Instant,
     over: &AtomicBool,
 ) -> Result<(), PaError> {
-    let Some(mut stream) = super::rounds::accepted(listener, over)? else { return Ok(()) };
-    prepare(&stream)?;
+    let Some(mut stream) = accepted(listener, over)? else { return Ok(()) };
     if take(&mut stream, finite.bytes, over)?.is_some() {
         running.end(epoch);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flows::Flow;
+
+    fn of(start: Duration) -> (Finite, Running) {
+        let flow = Flow { from: (0, 0), to: (1, 0), transport: Transport::Udp, rate: None, priority: 0, start };
+        (Finite { flow, bytes: 1 }, Running::default())
+    }
+
+    #[test]
+    fn a_flow_that_the_run_ends_before_has_not_begun() {
+        let (now, over) = (Instant::now(), AtomicBool::new(true));
+        let (finite, running) = of(Duration::ZERO);
+        assert!(!begins(&finite, &running, now, &over) && !running.has_begun());
+        over.store(false, Ordering::Relaxed);
+        assert!(begins(&finite, &running, now, &over) && running.has_begun() && running.took().is_none());
+        running.end(now);
+        assert!(running.took().is_some());
+    }
 }

@@ -4,9 +4,10 @@ use super::blocks::Blocks;
 use super::finite;
 use super::migration::Migration;
 use super::network::{Network, endpoints};
-use super::plan::{Finite, Plan, Rounds};
+use super::plan::{Finite, Plan, Rounds, Traffic};
 use super::rounds::{self, Time};
-use crate::flows::{self, Driven};
+use crate::flows::ends::IP_UDP;
+use crate::flows::{self, Driven, real};
 use crate::live::Progress;
 use crate::measure::{FabricFigures, simulate};
 use crate::pa::PaError;
@@ -19,9 +20,6 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-
-/// Bytes of IP and UDP around the payload of a datagram.
-const IP_UDP: u32 = 28;
 
 /// Settings of a measurement that are not those of the scenario.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,7 +34,29 @@ pub struct Settings {
     pub migrate: bool,
 }
 
-/// Completion times, in milliseconds.
+impl Settings {
+    /// Refuses traffic that lacks the workloads of these settings.
+    ///
+    /// # Errors
+    /// The option, and the workloads that it needs.
+    pub fn fit(&self, traffic: &Traffic) -> Result<(), String> {
+        if self.blocks && traffic.rounds.len() != 1 {
+            let count = traffic.rounds.len();
+            return Err(format!("--blocks needs exactly one workload `incast`, and there are {count}"));
+        }
+        if self.migrate && !traffic.finite.iter().any(is_moved) {
+            return Err("--migrate needs a TCP flow with `bytes`, and there is none".into());
+        }
+        Ok(())
+    }
+}
+
+/// Whether a flow with an end can be a migration.
+fn is_moved(finite: &Finite) -> bool {
+    finite.flow.transport == Transport::Tcp
+}
+
+/// Completion times, in milliseconds; all zero without any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Times {
     /// How many.
@@ -142,13 +162,13 @@ pub struct Cell {
     pub variant: String,
     /// Without XCo, or the kind of directives.
     pub coordination: String,
-    /// Flows without an end.
-    pub streams: Streams,
+    /// Flows without an end; none if the run ended within the warm-up, as with migrations that do.
+    pub streams: Option<Streams>,
     /// Messages of UDP flows without an end that were sent and received in the whole run.
     pub datagrams: [u64; 2],
-    /// Length of the measurement in seconds.
+    /// Length of the measurement in seconds: from the end of the warm-up until the run ended or was stopped.
     pub measured_s: f64,
-    /// Rounds, if there are any.
+    /// Rounds, if there are any that were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<RoundFigures>,
     /// Flows with an end, if there are any.
@@ -166,7 +186,7 @@ pub struct Cell {
     pub fabric: FabricFigures,
     /// Whether so many events were late that the figures show the machine and not the network.
     pub limited_by_machine: bool,
-    /// The simulation's results, if requested.
+    /// The simulation's results, if requested and not stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Simulated>,
 }
@@ -178,36 +198,38 @@ impl Cell {
     }
 }
 
-/// Runs one variant on a testbed of its own, which is removed at the end.
+/// Runs one variant on a testbed of its own, which is removed at the end. A run that is stopped has the figures until then.
 ///
 /// # Errors
-/// A request that the system refused; [`ErrorKind::Interrupted`] if it was stopped before anything was measured.
+/// Traffic that does not fit the settings; a request that the system refused; [`ErrorKind::Interrupted`] if it was stopped before anything was measured.
 pub fn measure(plan: &Plan, run: u32, label: &str, settings: Settings, progress: Progress<'_>) -> io::Result<Cell> {
+    settings.fit(&plan.traffic).map_err(|why| io::Error::new(ErrorKind::InvalidInput, why))?;
     let mut network = Network::up(plan, run, progress)?;
     let ran = traffic(plan, &network, settings, progress);
     let programs = network.statuses();
     let at_hosts = network.lost_at_hosts();
     let report = network.end_fabric();
     drop(network);
-    let Ran { outcome, times, rounds, finite, migrated_bytes } = ran.map_err(|e| io::Error::other(e.to_string()))?;
+    let Ran { outcome, rounds, finite, migrated_bytes } = ran?;
     let (programs, report, mut at_hosts) = (programs?.map(Programs::of), report?, at_hosts?);
     if let Some(programs) = &programs {
         at_hosts.push(("agents' queues", programs.coordinators("dropped_frames")));
     }
-    if outcome.measured.is_zero() {
+    let is_measured = !outcome.measured.is_zero();
+    if progress.stop.load(Ordering::Relaxed) && !is_measured && finite.iter().all(Option::is_none) {
         return Err(ErrorKind::Interrupted.into());
     }
     let fabric = FabricFigures::of(&report);
     let dropped: u64 = fabric.dropped.values().sum();
-    let seconds = outcome.measured.as_secs_f64();
+    let simulated = if settings.simulate { simulate(&plan.scenario, progress.stop)? } else { None };
     Ok(Cell {
         variant: label.to_owned(),
         coordination: plan.scenario.xco.as_ref().map_or("without XCo", |xco| xco.kind.name()).to_owned(),
-        streams: outcome.streams,
+        streams: is_measured.then_some(outcome.streams),
         datagrams: outcome.datagrams,
-        measured_s: seconds,
-        rounds: rounds.or_else(|| RoundFigures::of(&plan.traffic.rounds, &times, seconds)),
-        finite: (!finite.is_empty()).then(|| {
+        measured_s: outcome.measured.as_secs_f64(),
+        rounds: rounds.filter(|_| is_measured),
+        finite: (!plan.traffic.finite.is_empty()).then(|| {
             let unfinished = finite.iter().filter(|took| took.is_none()).count();
             Times::of(finite.into_iter().flatten(), unfinished)
         }),
@@ -221,7 +243,7 @@ pub fn measure(plan: &Plan, run: u32, label: &str, settings: Settings, progress:
         xco: programs,
         limited_by_machine: fabric.is_late(),
         fabric,
-        simulated: if settings.simulate { Some(Simulated::run(plan, progress)?) } else { None },
+        simulated: simulated.map(|(figures, sent)| Simulated::of(plan, figures, sent)),
     })
 }
 
@@ -232,38 +254,37 @@ fn percent(part: u64, whole: u64) -> f64 {
 /// What the traffic measured.
 struct Ran {
     outcome: flows::Outcome,
-    /// The rounds of each workload, and whether one has not ended.
-    times: Vec<(Vec<Time>, bool)>,
-    /// Rounds that other programs have measured.
+    /// Rounds, if there are any.
     rounds: Option<RoundFigures>,
-    /// The time of each flow with an end that has ended.
+    /// The time of each flow with an end that has begun, once it has ended.
     finite: Vec<Option<Duration>>,
     migrated_bytes: Option<u64>,
 }
 
 /// Has the hosts send for the duration of the scenario.
-fn traffic(plan: &Plan, network: &Network, settings: Settings, progress: Progress<'_>) -> Result<Ran, PaError> {
-    let (scenario, endpoints) = (&plan.scenario, endpoints(plan));
-    let warmup = rounds::std(scenario.warmup);
-    let (by_blocks, by_us): (Vec<_>, Vec<_>) = plan.traffic.rounds.iter().partition(|_| settings.blocks);
-    let running: Vec<_> = by_us.into_iter().map(|of| rounds::Running::new(of, warmup)).collect();
-    let blocks = by_blocks.into_iter().map(|of| Blocks::start(plan, network, of)).collect::<io::Result<Vec<_>>>();
-    let blocks = blocks.map_err(|e| PaError::io("the servers of blocks", &e))?;
-    let moves = |f: &&Finite| settings.migrate && f.flow.transport == Transport::Tcp;
-    let (by_qemu, by_us): (Vec<_>, Vec<_>) = plan.traffic.finite.iter().partition(moves);
+fn traffic(plan: &Plan, network: &Network, settings: Settings, progress: Progress<'_>) -> io::Result<Ran> {
+    let (scenario, endpoints, stop) = (&plan.scenario, endpoints(plan), progress.stop);
+    let Traffic { rounds, finite, .. } = &plan.traffic;
+    let failed = |what: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
+    let blocks = rounds.first().filter(|_| settings.blocks).map(|of| Blocks::start(plan, network, of, stop));
+    let blocks = blocks.transpose().map_err(failed("the servers of blocks"))?;
+    let by_us = if settings.blocks { &[] } else { &rounds[..] };
+    let running: Vec<_> = by_us.iter().map(|of| rounds::Running::new(of, real(scenario.warmup))).collect();
+    let (by_qemu, by_us): (Vec<_>, Vec<_>) = finite.iter().partition(|of| settings.migrate && is_moved(of));
     let finite: Vec<_> = by_us.into_iter().map(|f| (f.clone(), finite::Running::default())).collect();
-    let guests = by_qemu.into_iter().zip(0..).map(|(of, n)| Migration::start(plan, network, of, n));
-    let guests = guests.collect::<io::Result<Vec<_>>>().map_err(|e| PaError::io("a guest", &e))?;
+    let guests = by_qemu.into_iter().zip(0..).map(|of| Migration::start(plan, network, of, stop));
+    let guests = guests.collect::<io::Result<Vec<_>>>().map_err(failed("a guest"))?;
     // Another thread makes the sockets: it changes its namespace, and the caller's must stay.
-    let mut beside = std::thread::scope(|threads| {
+    let opened = std::thread::scope(|threads| {
         let opened = threads.spawn(|| {
             let mut work = rounds::open(scenario, &running, &endpoints)?;
             work.extend(finite::open(scenario, &finite, &endpoints, plan.mtu)?);
             Ok::<_, PaError>(work)
         });
         opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })?;
-    beside.extend(blocks.iter().map(|blocks| blocks.work(plan)));
+    });
+    let mut beside = opened.map_err(io::Error::other)?;
+    beside.extend(blocks.iter().map(|blocks| blocks.work(plan, stop)));
     let (enough, moving) = (AtomicBool::new(false), AtomicUsize::new(guests.len()));
     for guest in &guests {
         let (work, enough, moving) = (guest.work(), &enough, &moving);
@@ -280,24 +301,29 @@ fn traffic(plan: &Plan, network: &Network, settings: Settings, progress: Progres
         flows: &plan.traffic.endless,
         endpoints: &endpoints,
         mtu: settings.message.map_or(plan.mtu, |bytes| u32::from(bytes) + IP_UDP),
-        stop: progress.stop,
+        stop,
         enough: &enough,
     };
-    let outcome = flows::drive(&driven, beside, &mut || Ok(()))?;
+    let outcome = flows::drive(&driven, beside, &mut || Ok(())).map_err(io::Error::other)?;
+    let by_us = finite.iter().filter(|(_, running)| running.has_begun()).map(|(_, running)| running.took());
+    let by_qemu = guests.iter().filter(|guest| guest.has_begun()).map(Migration::took);
     Ok(Ran {
-        outcome,
-        times: running.iter().map(rounds::Running::times).collect(),
-        rounds: blocks.first().and_then(Blocks::figures),
-        finite: finite.iter().map(|(_, running)| running.took()).chain(guests.iter().map(Migration::took)).collect(),
+        rounds: match &blocks {
+            Some(blocks) => blocks.figures(),
+            None => RoundFigures::of(rounds, &running, outcome.measured.as_secs_f64()),
+        },
+        finite: by_us.chain(by_qemu).collect(),
         migrated_bytes: (!guests.is_empty()).then(|| guests.iter().map(Migration::bytes).sum()),
+        outcome,
     })
 }
 
 impl RoundFigures {
-    fn of(workloads: &[Rounds], all: &[(Vec<Time>, bool)], seconds: f64) -> Option<RoundFigures> {
+    fn of(workloads: &[Rounds], running: &[rounds::Running], seconds: f64) -> Option<RoundFigures> {
         if workloads.is_empty() {
             return None;
         }
+        let all: Vec<(Vec<Time>, bool)> = running.iter().map(rounds::Running::times).collect();
         let counted = || all.iter().flat_map(|(times, _)| times).filter(|time| time.counts);
         let unfinished = all.iter().filter(|(_, open)| *open).count();
         let bytes = |(of, (times, _)): (&Rounds, &(Vec<Time>, bool))| {
@@ -306,14 +332,13 @@ impl RoundFigures {
         Some(RoundFigures {
             whole: Times::of(counted().map(|time| time.whole), unfinished),
             transfer: Times::of(counted().map(|time| time.transfer), unfinished),
-            mbps: mbps(workloads.iter().zip(all).map(bytes).sum(), seconds),
+            mbps: mbps(workloads.iter().zip(&all).map(bytes).sum(), seconds),
         })
     }
 }
 
 impl Simulated {
-    fn run(plan: &Plan, progress: Progress<'_>) -> io::Result<Simulated> {
-        let (figures, sent) = simulate(&plan.scenario, progress.stop)?;
+    fn of(plan: &Plan, figures: Figures, sent: u64) -> Simulated {
         let times = |c: &sluicenet_experiment::run::Completion| Times {
             count: c.finished as usize,
             unfinished: c.unfinished as usize,
@@ -326,20 +351,20 @@ impl Simulated {
             let times = times(queries);
             RoundFigures { whole: times, transfer: times, mbps: round_mbps(plan, &figures) }
         });
-        Ok(Simulated {
+        Simulated {
             lost_percent: percent(figures.drops, sent),
             finite: figures.flows.as_ref().filter(|_| !plan.traffic.finite.is_empty()).map(times),
             rounds,
             xco: figures.xco.map(|xco| [xco.slices, xco.directives, xco.reports]),
             lost_by_reason: figures.drops_by_reason,
             streams: figures.streams,
-        })
+        }
     }
 }
 
 /// The payload of finished rounds. All rounds of a scenario are of one size, or their rate is that of the first.
 fn round_mbps(plan: &Plan, figures: &Figures) -> f64 {
     let Some((of, queries)) = plan.traffic.rounds.first().zip(figures.queries.as_ref()) else { return 0.0 };
-    let seconds = figures.simulated_us / 1e6 - rounds::std(plan.scenario.warmup).as_secs_f64();
+    let seconds = figures.simulated_us / 1e6 - real(plan.scenario.warmup).as_secs_f64();
     mbps(of.bytes * of.senders.len() as u64 * queries.finished, seconds.max(1e-9))
 }

@@ -1,9 +1,9 @@
 //! A flow with an end as the live migration of an idle QEMU guest (4.5): its time, and its bytes.
 
-use super::network::Network;
+use super::network::{Network, check};
 use super::plan::{Finite, Plan};
-use super::rounds::{nap, std};
 use crate::flows::Beside;
+use crate::flows::ends::nap;
 use crate::guest::{Contents, GuestError, Image, MARK, Nic, Parts};
 use crate::pa::PaError;
 use serde_json::{Value, json};
@@ -36,6 +36,7 @@ pub(super) struct Migration {
     _machines: [Program; 2],
     monitor: PathBuf,
     uri: String,
+    begun: AtomicBool,
     took_ms: AtomicU64,
     bytes: AtomicU64,
 }
@@ -44,8 +45,9 @@ impl Migration {
     /// Boots a guest at the sender of a flow, and has the receiver await it.
     ///
     /// # Errors
-    /// A program that does not start, or a guest that does not boot.
-    pub fn start(plan: &Plan, network: &Network, of: &Finite, number: u16) -> io::Result<Migration> {
+    /// A program that does not start, or a guest that does not boot; [`ErrorKind::Interrupted`] when `stop` was raised.
+    pub fn start(plan: &Plan, network: &Network, of: (&Finite, u16), stop: &AtomicBool) -> io::Result<Migration> {
+        let (of, number) = of;
         let failed = |e: GuestError| io::Error::other(e.to_string());
         let parts = Parts::find(Nic::Virtio).map_err(failed)?;
         let image = Image::write(&parts, &Contents::default(), &network.folder().join("image")).map_err(failed)?;
@@ -57,23 +59,27 @@ impl Migration {
         let mut source = Program::spawn(source, Some(&network.namespace(of.flow.from.0)?))?;
         let until = Instant::now() + BOOTS_IN;
         while !std::fs::read_to_string(&console).unwrap_or_default().contains(MARK) {
-            alive(&mut source, until, "the guest did not boot")?;
+            alive(&mut source, (until, stop), "the guest did not boot")?;
         }
         let mut target = qemu(&parts, &image, &other);
         target.args(["-chardev", "null,id=console", "-incoming", &uri]);
         let mut target = Program::spawn(target, Some(&network.namespace(of.flow.to.0)?))?;
         let until = Instant::now() + ANSWERS_IN;
         while Monitor::open(&other).is_err() {
-            alive(&mut target, until, "QEMU did not start")?;
+            alive(&mut target, (until, stop), "QEMU did not start")?;
         }
-        let zero = AtomicU64::default;
-        Ok(Migration { of: of.clone(), _machines: [source, target], monitor, uri, took_ms: zero(), bytes: zero() })
+        let (begun, took_ms, bytes) = Default::default();
+        Ok(Migration { of: of.clone(), _machines: [source, target], monitor, uri, begun, took_ms, bytes })
     }
 
     /// Moves the guest when its flow begins.
     pub fn work(&self) -> Beside<'_> {
         Box::new(move |over| {
-            nap(std(self.of.start), over);
+            nap(Instant::now() + self.of.flow.start, over);
+            if over.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            self.begun.store(true, Ordering::Relaxed);
             self.run(over).map_err(|e| PaError::io("the migration of a guest", &e))
         })
     }
@@ -94,6 +100,11 @@ impl Migration {
             }
         }
         Ok(())
+    }
+
+    /// Whether it has begun.
+    pub fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
     }
 
     /// How long it took, if it ended in time.
@@ -120,8 +131,9 @@ fn qemu(parts: &Parts, image: &Image, monitor: &Path) -> Command {
     command
 }
 
-/// Waits a little; an error if the program has ended, or it is too late.
-fn alive(program: &mut Program, until: Instant, why: &str) -> io::Result<()> {
+/// Waits a little; an error if the program has ended, it is too late, or `stop` was raised.
+fn alive(program: &mut Program, (until, stop): (Instant, &AtomicBool), why: &str) -> io::Result<()> {
+    check(stop)?;
     if let Some(status) = program.try_wait()? {
         return Err(io::Error::other(format!("{why}: QEMU ended: {status}")));
     }

@@ -312,6 +312,6 @@ fn wire(plan: &Plan, (number, host): (HostId, &Host), (outside, inside): (&Names
 }
 
 /// An error if `stop` was raised.
-fn check(stop: &AtomicBool) -> io::Result<()> {
+pub(super) fn check(stop: &AtomicBool) -> io::Result<()> {
     if stop.load(Ordering::Relaxed) { Err(io::Error::new(ErrorKind::Interrupted, "stopped")) } else { Ok(()) }
 }

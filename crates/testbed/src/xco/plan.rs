@@ -58,12 +58,10 @@ pub struct Rounds {
 /// A flow with an end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finite {
-    /// Its ends, its transport, its rate and its priority.
+    /// Its ends, its transport, its rate, its priority and its start.
     pub flow: Flow,
     /// Its bytes.
     pub bytes: u64,
-    /// When it begins.
-    pub start: Duration,
 }
 
 /// The traffic of all hosts.
@@ -86,7 +84,7 @@ pub struct Plan {
     pub fabric: String,
     /// The hosts in their order, external ones last.
     pub hosts: Vec<Host>,
-    /// The links of the network: two boxes, of which hosts come first and then switches, and a rate.
+    /// The links of the network: two boxes, the smaller number first, and a rate. Hosts have the first numbers, then switches.
     pub links: Vec<(u32, u32, Rate)>,
     /// Switches.
     pub switches: u32,
@@ -233,7 +231,7 @@ fn traffic(scenario: &Scenario, inner: u32) -> Result<Traffic> {
                 let (from, to) = ((w.src, 0), (w.dst, 0));
                 let flow = Flow { from, to, transport, rate: w.rate, priority: w.priority, start: real(w.start) };
                 match w.bytes {
-                    Some(bytes) => traffic.finite.push(Finite { flow, bytes: bytes.as_bytes(), start: w.start }),
+                    Some(bytes) => traffic.finite.push(Finite { flow, bytes: bytes.as_bytes() }),
                     None => traffic.endless.push(flow),
                 }
             }

@@ -5,9 +5,9 @@
 //! told by a flag when they may connect, as in the simulator.
 
 use super::plan::Rounds;
-use crate::flows::ends::{PATIENCE, accept};
-use crate::flows::{Beside, style};
-use crate::pa::{Endpoints, Namespaces, PaError, Style};
+use crate::flows::ends::{PATIENCE, accept, nap};
+use crate::flows::{Beside, real, style};
+use crate::pa::{Endpoints, Namespaces, PaError, Style, set_timeouts};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sluicenet_scenario::Scenario;
 use std::io::{ErrorKind, Read, Write};
@@ -125,7 +125,7 @@ impl Running {
             return Ok(());
         }
         drop(state);
-        nap(std(self.of.gap), over);
+        nap(Instant::now() + real(self.of.gap), over);
         self.begin(over)
     }
 
@@ -137,18 +137,6 @@ impl Running {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.begun >= n
-    }
-}
-
-pub(super) fn std(time: sluicenet_proto::time::Duration) -> Duration {
-    Duration::from_nanos(time.as_ps() / 1_000)
-}
-
-/// Sleeps, unless the run is over.
-pub(super) fn nap(time: Duration, over: &AtomicBool) {
-    let until = Instant::now() + time;
-    while !over.load(Ordering::Relaxed) && Instant::now() < until {
-        std::thread::sleep(PATIENCE.min(until.saturating_duration_since(Instant::now())));
     }
 }
 
@@ -179,7 +167,7 @@ pub(super) fn open<'a>(
                 let stream = namespaces.connect(from, at, style)?;
                 let receiver = accept(&listener, &format!("{} with {at}", from.address))?;
                 let failed = |e: std::io::Error| PaError::io("a connection", &e);
-                stream.set_nonblocking(false).map_err(failed)?;
+                let (stream, receiver) = (ready(stream)?, ready(receiver)?);
                 running.lock().requests.push(receiver.try_clone().map_err(failed)?);
                 work.push(Box::new(move |over| send_again(running, stream, over)));
                 work.push(Box::new(move |over| receive_again(running, i, receiver, over)));
@@ -194,14 +182,13 @@ pub(super) fn open<'a>(
 /// The first receiver begins the first round.
 fn first(running: &Running, i: usize, over: &AtomicBool) -> Result<(), PaError> {
     if i == 0 {
-        nap(std(running.of.start), over);
+        nap(Instant::now() + real(running.of.start), over);
         running.begin(over)?;
     }
     Ok(())
 }
 
 fn send_again(running: &Running, mut stream: TcpStream, over: &AtomicBool) -> Result<(), PaError> {
-    prepare(&stream)?;
     let mut request = [0; HEAD];
     while read(&mut stream, &mut request, over)? {
         let sent = running.elapsed();
@@ -211,7 +198,6 @@ fn send_again(running: &Running, mut stream: TcpStream, over: &AtomicBool) -> Re
 }
 
 fn receive_again(running: &Running, i: usize, mut stream: TcpStream, over: &AtomicBool) -> Result<(), PaError> {
-    prepare(&stream)?;
     first(running, i, over)?;
     while let Some(sent) = take(&mut stream, running.of.bytes, over)? {
         running.arrived(sent, over)?;
@@ -235,7 +221,6 @@ fn send_fresh(
         let sent = running.elapsed();
         let stream = namespaces.connect(from, at, style)?;
         let Some(mut stream) = connected(stream, over)? else { return Ok(()) };
-        prepare(&stream)?;
         write(&mut stream, running.of.bytes, sent, over)?;
         // The connection closes when the receiver has all bytes.
         let _ = stream.shutdown(std::net::Shutdown::Write);
@@ -247,7 +232,6 @@ fn receive_fresh(running: &Running, i: usize, listener: &TcpListener, over: &Ato
     first(running, i, over)?;
     for _ in 0..running.of.rounds {
         let Some(mut stream) = accepted(listener, over)? else { return Ok(()) };
-        prepare(&stream)?;
         let Some(sent) = take(&mut stream, running.of.bytes, over)? else { return Ok(()) };
         drop(stream);
         running.arrived(sent, over)?;
@@ -259,10 +243,7 @@ fn receive_fresh(running: &Running, i: usize, listener: &TcpListener, over: &Ato
 pub(super) fn accepted(listener: &TcpListener, over: &AtomicBool) -> Result<Option<TcpStream>, PaError> {
     while !over.load(Ordering::Relaxed) {
         match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(false).map_err(|e| PaError::io("a connection", &e))?;
-                return Ok(Some(stream));
-            }
+            Ok((stream, _)) => return ready(stream).map(Some),
             Err(e) if e.kind() == ErrorKind::WouldBlock => wait(listener, PollFlags::IN),
             Err(e) => return Err(PaError::io("accepting a connection", &e)),
         }
@@ -285,16 +266,16 @@ pub(super) fn connected(stream: TcpStream, over: &AtomicBool) -> Result<Option<T
             return Err(PaError::io("connecting", &e));
         }
         if stream.peer_addr().is_ok() {
-            stream.set_nonblocking(false).map_err(|e| PaError::io("a connection", &e))?;
-            return Ok(Some(stream));
+            return ready(stream).map(Some);
         }
     }
     Ok(None)
 }
 
-pub(super) fn prepare(stream: &TcpStream) -> Result<(), PaError> {
-    let set = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-    set.map_err(|e| PaError::io("a connection", &e))
+/// A connection whose calls block, but not for long.
+fn ready(stream: TcpStream) -> Result<TcpStream, PaError> {
+    let set = stream.set_nonblocking(false).and_then(|()| set_timeouts(&stream, PATIENCE));
+    set.map(|()| stream).map_err(|e| PaError::io("a connection", &e))
 }
 
 /// Whether a call only waited.
@@ -303,7 +284,7 @@ fn waited(e: &std::io::Error) -> bool {
 }
 
 /// Reads so many bytes; whether they came before the run was over.
-pub(super) fn read(stream: &mut TcpStream, into: &mut [u8], over: &AtomicBool) -> Result<bool, PaError> {
+fn read(stream: &mut TcpStream, into: &mut [u8], over: &AtomicBool) -> Result<bool, PaError> {
     let mut at = 0;
     while at < into.len() && !over.load(Ordering::Relaxed) {
         match stream.read(&mut into[at..]) {
