@@ -56,12 +56,11 @@ def figure_5_10(cells: list[Cell]) -> None:
     left.set_ylabel("bytes (KB)")
     left.set_ylim(bottom=0)
     left.legend(frameon=False, fontsize="small")
-    error = errors(estimate)
-    cdf(right, error, "", MTU)
+    cdf(right, errors(estimate), "", MTU)
     right.set_xlabel("distance (frames of 1,538 B)")
     say("samples", "median", "95 %", "99 %", "within 2 MTU")
-    within = sum(e <= 2 * MTU for e in error) / len(error)
-    say(float(len(error)), *(quantile(error, p) for p in (0.5, 0.95, 0.99)), within)
+    figures = [estimate[key] for key in ("samples", "p50_bytes", "p95_bytes", "p99_bytes")]
+    say(*map(float, figures), estimate["within_frames"][1])
 
 
 def figure_5_11(cells: list[Cell]) -> None:
@@ -71,9 +70,9 @@ def figure_5_11(cells: list[Cell]) -> None:
     for cell in cells:
         wait = cell["variant"].split("=")[-1]
         for estimate in cell["queues"][0]["estimates"]:
+            figures = [float(estimate[key]) for key in ("samples", "p50_bytes", "p90_bytes")]
+            say(wait, str(estimate["bump"]), *figures, *estimate["within_frames"][1:])
             error = errors(estimate)
-            within = [sum(e <= k * MTU for e in error) / max(len(error), 1) for k in (2, 3)]
-            say(wait, str(estimate["bump"]), float(len(error)), quantile(error, 0.5), quantile(error, 0.9), *within)
             if estimate["bump"] == 2:
                 cdf(ax, error, f"updates within {wait}", MTU)
             elif estimate["bump"] == 0 and cell is cells[0]:

@@ -1,7 +1,7 @@
 //! The length of a queue over time, and the distance of its estimates.
 
 use serde::Serialize;
-use sluicenet_records::stats::Summary;
+use sluicenet_records::stats::{Summary, percentile};
 
 /// A full frame on a wire: with preamble, check sequence and gap.
 pub const MTU_BYTES: u64 = 1_538;
@@ -129,7 +129,7 @@ impl Estimate {
         };
         let within_frames = [1, 2, 3].map(within);
         let all = Summary::of(&mut distances);
-        let p90_bytes = distances.get(distances.len() * 9 / 10).copied().unwrap_or_default();
+        let p90_bytes = if distances.is_empty() { 0.0 } else { percentile(&distances, 90.0) };
         Estimate {
             bump,
             samples: all.count,
@@ -176,6 +176,7 @@ mod tests {
         let samples = samples.map(|(at_ns, bytes)| Sample { at_ns, bytes });
         let e = Estimate::of(3, &samples, &trace(), 0);
         assert_eq!((e.samples, e.p50_bytes, e.max_bytes, e.longest_bytes), (3, 2_000.0, 4_700.0, 6_200));
+        assert_eq!((e.p90_bytes, e.p95_bytes), (4_700.0, 4_700.0));
         assert_eq!(e.within_frames.map(|share| (share * 3.0).round()), [1.0, 2.0, 2.0]);
         assert_eq!(e.course[2], [0, 3_000, 5_000]);
         assert_eq!(Estimate::of(0, &[], &trace(), 0).samples, 0);
