@@ -23,6 +23,7 @@ mod light;
 pub mod live;
 pub mod machine;
 pub mod measure;
+mod namespaces;
 mod origin;
 pub mod pa;
 mod plan;

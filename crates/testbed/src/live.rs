@@ -3,10 +3,11 @@
 use super::files::{self, CONTROL, CONTROLLER, Made, TestbedDir};
 use super::guest::supervisor::{ALL_UP, BOOT_TIME, ONE_UP, Supervisor};
 use super::guest::{self, Contents, Needs};
+use super::namespaces::plain;
 use super::{Origin, Plan, Program, Server, bridge};
 use rustix::process::Signal;
 use sluicenet_dataplane::kernel::KernelError;
-use sluicenet_dataplane::kernel::link::{Feature, Links};
+use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::kernel::netns::{self, Namespace};
 use sluicenet_dataplane::kernel::veth::Veth;
 use sluicenet_vswitchd::control::{Answer, Request, ask};
@@ -365,7 +366,8 @@ fn script(program: &str, verb: &str, words: &[String]) -> Arc<[u8]> {
     line.into_bytes().into()
 }
 
-fn status_of(control: &Path) -> io::Result<Status> {
+/// The status of a program of ours.
+pub(super) fn status_of(control: &Path) -> io::Result<Status> {
     match ask(control, &Request::Show)? {
         Answer::Status(status) => Ok(*status),
         Answer::Error(why) => Err(io::Error::other(why)),
@@ -387,22 +389,15 @@ fn make_control_network(plan: &Plan) -> io::Result<()> {
 /// Makes a server: its namespace, its uplink and its tenants.
 fn make_server(plan: &Plan, server: &Server, fabric: &Namespace) -> io::Result<()> {
     let inside = Namespace::create(&server.namespace)?;
-    let features = [Feature::TxChecksum, Feature::Tso, Feature::Gso, Feature::Gro];
-    // The link carries whole frames.
-    let plain = |links: &mut Links, device: &str| {
-        features.iter().try_for_each(|&f| links.set_feature(device, f, false))?;
-        links.set_mtu(device, plan.mtu)?;
-        links.up(device)
-    };
     fabric.enter(|| {
         let mut links = Links::open()?;
         links.create_veth(&server.edge, server.uplink, &inside)?;
-        plain(&mut links, &server.edge)
+        plain(&mut links, &server.edge, plan.mtu)
     })??;
     inside.enter(|| {
         let mut links = Links::open()?;
         links.set_mac(server.uplink, server.mac.0)?;
-        plain(&mut links, server.uplink)
+        plain(&mut links, server.uplink, plan.mtu)
     })??;
     if plan.is_bridged() {
         return Ok(bridge::make(plan, server, &inside)?);

@@ -2,35 +2,23 @@
 
 use super::config::{self, device};
 use super::plan::{Cable, Host, Plan};
+use crate::live::status_of;
+use crate::namespaces::{Folder, HOST_DEVICE, HostEnd, Spaces, check, connect, host_queue, plain, wait_for};
 use crate::pa::{Endpoint, Endpoints, kernel_name};
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use rustix::process::Pid;
-use sluicenet_dataplane::kernel::KernelError;
-use sluicenet_dataplane::kernel::link::{Feature, Links, TokenBucket};
+use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::kernel::netns::{self, Namespace, PREFIX};
-use sluicenet_dataplane::leftovers::{self, Leftover};
 use sluicenet_dataplane::process::Program;
-use sluicenet_vswitchd::control::{Answer, Request, ask};
 use sluicenet_vswitchd::status::Status;
-use std::fs::{DirBuilder, File};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 
-/// The network device of a host.
-const HOST_DEVICE: &str = "eth0";
-/// How long a bump may take to start.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The highest of the system's ordinary priorities.
 pub(super) const PRIORITY: i32 = -20;
-/// Full frames that can wait at a host: the default length of a device's queue.
-const HOST_QUEUE: u32 = 1_000;
-/// Bytes of a frame besides its packet: for the kernel, and on the wire.
-const HEADER: u32 = 14;
-const WIRE_HEADER: u32 = 38;
 
 /// The names of a network's namespaces and files, and of the devices at the fabric.
 #[derive(Clone, Debug)]
@@ -46,9 +34,6 @@ impl Names {
     pub fn bump(&self, bump: usize) -> String {
         format!("{PREFIX}bump{}-b{bump}", self.0)
     }
-    pub fn folder(&self) -> PathBuf {
-        PathBuf::from(format!("/run/sluicenet/bump-{}", self.0))
-    }
     pub fn control(&self, bump: usize, folder: &Path) -> PathBuf {
         folder.join(format!("b{bump}.sock"))
     }
@@ -58,37 +43,15 @@ impl Names {
     }
 }
 
-/// A folder that is deleted when dropped.
-#[derive(Debug)]
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if std::fs::remove_dir_all(&self.0).is_ok() {
-            leftovers::forget(&Leftover::Folder(self.0.clone()));
-        }
-    }
-}
-
 /// A network that is up; removed when dropped.
 #[derive(Debug)]
 pub struct Network {
     names: Names,
     // The order of the fields matters: programs end before their namespaces are deleted.
     bumps: Vec<Program>,
-    fabric: Option<Namespace>,
-    spaces: Vec<Namespace>,
+    /// The fabric's, those of the hosts, and those of the bumps.
+    spaces: Spaces,
     folder: Folder,
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        self.bumps.clear();
-        for namespace in self.spaces.iter().chain(&self.fabric) {
-            // `sluicenet clean` finds namespaces that could not be deleted.
-            let _ = Namespace::delete(namespace.name());
-        }
-    }
 }
 
 /// What this machine lacks for a plan, a line each.
@@ -117,34 +80,25 @@ impl Network {
     /// Builds the network, and starts its bumps.
     ///
     /// # Errors
-    /// A request that the kernel refused, a bump that does not start; [`ErrorKind::Interrupted`] when `stop` was raised.
+    /// A request that the kernel refused, a bump that does not start; [`io::ErrorKind::Interrupted`] when `stop` was raised.
     pub fn build(plan: &Plan, stop: &AtomicBool) -> io::Result<Network> {
         let names = Names(std::process::id());
-        let place = names.folder();
-        leftovers::add(Leftover::Folder(place.clone()))?;
-        std::fs::create_dir_all("/run/sluicenet")?;
-        DirBuilder::new().mode(0o700).create(&place)?;
-        let folder = Folder(place);
-        let mut network = Network { names, bumps: Vec::new(), fabric: None, spaces: Vec::new(), folder };
-        let space = |name: &str| {
-            let namespace = Namespace::create(name)?;
-            namespace.silence()?;
-            Ok::<_, KernelError>(namespace)
-        };
-        let fabric = network.fabric.insert(space(&network.names.fabric())?);
+        let folder = Folder::create(&format!("bump-{}", names.0))?;
+        let mut network = Network { names, bumps: Vec::new(), spaces: Spaces::default(), folder };
+        network.spaces.add(&network.names.fabric())?;
         for (i, host) in plan.hosts.iter().enumerate() {
             check(stop)?;
-            let inside = space(&network.names.host(i))?;
-            make_host(plan, host, (fabric, &network.names.edge(i)), &inside)?;
-            network.spaces.push(inside);
+            let inside = network.spaces.add(&network.names.host(i))?;
+            make_host(plan, host, (network.fabric(), &network.names.edge(i)), &network.spaces[inside])?;
         }
-        let bumps = (0..plan.bumps.len()).map(|i| space(&network.names.bump(i))).collect::<Result<Vec<_>, _>>()?;
+        for i in 0..plan.bumps.len() {
+            network.spaces.add(&network.names.bump(i))?;
+        }
         for (c, cable) in plan.cables.iter().enumerate() {
             let edges = [0, 1].map(|end| network.names.edge(plan.hosts.len() + 2 * c + end));
-            lay(plan, cable, fabric, edges, &bumps)?;
+            lay(plan, cable, network.fabric(), edges, &network.spaces[1 + plan.hosts.len()..])?;
         }
-        network.spaces.extend(bumps);
-        config::write(plan, &network.names, &network.folder.0)?;
+        config::write(plan, &network.names, &network.folder)?;
         for i in 0..plan.bumps.len() {
             network.start(i)?;
         }
@@ -156,7 +110,7 @@ impl Network {
 
     /// The namespace with the fabric's end of all links.
     pub(super) fn fabric(&self) -> &Namespace {
-        self.fabric.as_ref().expect("a built network has it")
+        &self.spaces[0]
     }
 
     /// The device at an edge of the fabric.
@@ -177,16 +131,12 @@ impl Network {
     /// # Errors
     /// The bump does not answer.
     pub fn status(&self, bump: usize) -> io::Result<Status> {
-        match ask(&self.names.control(bump, &self.folder.0), &Request::Show)? {
-            Answer::Status(status) => Ok(*status),
-            Answer::Error(why) => Err(io::Error::other(why)),
-            other => Err(io::Error::new(ErrorKind::InvalidData, format!("{other:?}"))),
-        }
+        status_of(&self.names.control(bump, &self.folder))
     }
 
     fn start(&mut self, i: usize) -> io::Result<()> {
         let mut command = Command::new(std::env::current_exe()?);
-        let file = self.folder.0.join(format!("b{i}.toml"));
+        let file = self.folder.join(format!("b{i}.toml"));
         let log = File::create(self.log(i))?;
         command.args(["bump", "run", "--once"]).arg(file);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -199,45 +149,25 @@ impl Network {
     }
 
     fn log(&self, i: usize) -> PathBuf {
-        self.folder.0.join(format!("b{i}.log"))
+        self.folder.join(format!("b{i}.log"))
     }
 
     /// Waits until all ports of a bump are there.
     fn wait_for(&mut self, i: usize, stop: &AtomicBool) -> io::Result<()> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            check(stop)?;
-            if self.status(i).is_ok_and(|s| s.ports.iter().all(|port| port.number.is_some())) {
-                return Ok(());
-            }
-            if self.bumps[i].try_wait()?.is_some() || Instant::now() > until {
-                let said = std::fs::read_to_string(self.log(i)).unwrap_or_default();
-                return Err(io::Error::other(format!("bump {i} did not start: {}", said.trim())));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let (log, control) = (self.log(i), self.names.control(i, &self.folder));
+        let is_there = || status_of(&control).is_ok_and(|s| s.ports.iter().all(|port| port.number.is_some()));
+        wait_for((&format!("bump {i}"), &mut self.bumps[i], &log), stop, is_there)
     }
 }
 
-/// Makes a host's link, and its addresses: it knows all other hosts, because the fabric does not flood requests.
+/// Makes a host's link. The host knows all others.
 fn make_host(plan: &Plan, host: &Host, (fabric, edge): (&Namespace, &str), inside: &Namespace) -> io::Result<()> {
-    fabric.enter(|| {
-        let mut links = Links::open()?;
-        links.create_veth(edge, HOST_DEVICE, inside)?;
-        plain(plan, &mut links, edge)
-    })??;
+    let prefix = crate::Plan::OVERLAY_PREFIX;
+    let end = HostEnd { space: inside, mac: host.mac, address: host.address, prefix };
+    let others = plan.hosts.iter().filter(|other| other.mac != host.mac);
+    connect((fabric, edge), &end, plan.mtu(), others.map(|other| (other.address, &other.mac)))?;
     inside.enter(|| {
-        let mut links = Links::open()?;
-        links.set_mac(HOST_DEVICE, host.mac.0)?;
-        plain(plan, &mut links, HOST_DEVICE)?;
-        links.add_address(HOST_DEVICE, host.address.into(), crate::Plan::OVERLAY_PREFIX)?;
-        // A veth takes frames at any speed. The queue of an adapter has the link's rate, in bytes on the wire.
-        let [frame, on_wire] = [HEADER, WIRE_HEADER].map(|header| u64::from(plan.mtu() + header));
-        let rate = host.rate.as_bps() / 8 * frame / on_wire;
-        let limit = HOST_QUEUE * frame as u32;
-        links.set_bucket(HOST_DEVICE, TokenBucket { rate, burst: 2 * frame as u32, limit })?;
-        let others = plan.hosts.iter().filter(|other| other.mac != host.mac);
-        others.into_iter().try_for_each(|other| links.add_neighbour(HOST_DEVICE, other.address.into(), other.mac.0))?;
+        Links::open()?.set_bucket(HOST_DEVICE, host_queue(&plan.scenario, host.rate))?;
         if plan.scenario.tcp.ecn {
             std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "1")?;
         }
@@ -256,23 +186,10 @@ fn lay(plan: &Plan, cable: &Cable, fabric: &Namespace, edges: [String; 2], bumps
         from.0.enter(|| {
             let mut links = Links::open()?;
             links.create_veth(&from.1, &entry, space)?;
-            plain(plan, &mut links, &from.1)
+            plain(&mut links, &from.1, plan.mtu())
         })??;
-        space.enter(|| plain(plan, &mut Links::open()?, &entry))??;
+        space.enter(|| plain(&mut Links::open()?, &entry, plan.mtu()))??;
         from = (space, exit);
     }
     Ok(())
-}
-
-/// Has a device carry whole frames with their checksums, and switches it on.
-fn plain(plan: &Plan, links: &mut Links, device: &str) -> Result<(), KernelError> {
-    let features = [Feature::TxChecksum, Feature::Tso, Feature::Gso, Feature::Gro];
-    features.iter().try_for_each(|&f| links.set_feature(device, f, false))?;
-    links.set_mtu(device, plan.mtu())?;
-    links.up(device)
-}
-
-/// Returns an error if `stop` was raised.
-fn check(stop: &AtomicBool) -> io::Result<()> {
-    if stop.load(Ordering::Relaxed) { Err(io::Error::new(ErrorKind::Interrupted, "stopped")) } else { Ok(()) }
 }

@@ -1,6 +1,7 @@
 //! The controller: a Python program and its output.
 
-use super::network::{Settings, check};
+use super::network::Settings;
+use crate::namespaces::check;
 use serde_json::Value;
 use sluicenet_dataplane::process::Program;
 use std::collections::BTreeSet;

@@ -1,10 +1,11 @@
 //! Sends traffic for a while, records received bytes over time, and measures how soon large flows use their new paths.
 
 use super::fault::{Fault, What};
-use super::network::{Network, check};
+use super::network::Network;
 use super::pattern::{Job, Pattern};
 use super::traffic::{Traffic, Transport, reach};
 use crate::machine::Ticks;
+use crate::namespaces::check;
 use serde::Serialize;
 use serde_json::Value;
 use sluicenet_experiment::run::mbps;

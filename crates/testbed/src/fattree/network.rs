@@ -3,24 +3,20 @@
 use super::controller::{self, Controller, Python, Said};
 use super::shape::{End, Node, Port, Shape};
 use super::switch::{self, Plan, Switch};
+use crate::namespaces::{Folder, HOST_DEVICE, Spaces, check};
 use serde_json::Value;
 use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::link::{Feature, Links, TokenBucket};
 use sluicenet_dataplane::kernel::netns::{self, Namespace, PREFIX};
-use sluicenet_dataplane::leftovers::{self, Leftover};
 use sluicenet_planner::export::host as host_name;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::fat_tree::FatTree;
-use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// The network device of a host.
-const HOST_DEVICE: &str = "eth0";
 /// How long a host's device trusts an address that it learned by ARP, and the value for a day.
 const NEIGHBOURS_REACHABLE_MS: &str = "/proc/sys/net/ipv4/neigh/eth0/base_reachable_time_ms";
 const DAY_MS: &str = "86400000";
@@ -60,33 +56,10 @@ pub struct Network {
     /// The switches of the network; a switch's number is its index.
     nodes: Vec<Node>,
     switches: Vec<Switch>,
-    hosts: Vec<Namespace>,
+    hosts: Spaces,
     /// The switches' namespaces.
-    spaces: Vec<Namespace>,
+    spaces: Spaces,
     folder: Folder,
-}
-
-/// A folder that is deleted when dropped.
-#[derive(Debug)]
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if std::fs::remove_dir_all(&self.0).is_ok() {
-            leftovers::forget(&Leftover::Folder(self.0.clone()));
-        }
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        self.controller = None;
-        self.switches.clear();
-        for namespace in self.hosts.iter().chain(&self.spaces) {
-            // `sluicenet clean` finds namespaces that could not be deleted.
-            let _ = Namespace::delete(namespace.name());
-        }
-    }
 }
 
 /// The network's requirements that this machine lacks, a line each.
@@ -116,11 +89,7 @@ impl Network {
     pub fn build(settings: Settings, stop: &AtomicBool) -> io::Result<Network> {
         let tree = settings.tree;
         let own = std::process::id();
-        let place = PathBuf::from(format!("/run/sluicenet/fattree-{own}"));
-        leftovers::add(Leftover::Folder(place.clone()))?;
-        std::fs::create_dir_all("/run/sluicenet")?;
-        DirBuilder::new().mode(0o700).create(&place)?;
-        let folder = Folder(place);
+        let folder = Folder::create(&format!("fattree-{own}"))?;
         let nodes = settings.shape.nodes(tree, settings.rate_bps);
         let mut network = Network {
             settings,
@@ -128,35 +97,31 @@ impl Network {
             said: Said::default(),
             nodes: nodes.clone(),
             switches: Vec::new(),
-            hosts: Vec::new(),
-            spaces: Vec::new(),
+            hosts: Spaces::default(),
+            spaces: Spaces::default(),
             folder,
         };
-        let space = |name: &str| {
-            let namespace = Namespace::create(&format!("{PREFIX}ft{own}-{name}"))?;
-            namespace.silence()?;
-            Ok::<_, io::Error>(namespace)
-        };
+        let name = |name: &str| format!("{PREFIX}ft{own}-{name}");
         for node in &nodes {
-            network.spaces.push(space(&node.name)?);
+            network.spaces.add(&name(&node.name))?;
         }
         for host in 0..tree.hosts() {
-            network.hosts.push(space(&host_name(tree, host))?);
+            network.hosts.add(&name(&host_name(tree, host)))?;
         }
         for n in 0..nodes.len() {
             check(stop)?;
             network.wire(n)?;
         }
-        let database = network.folder.0.join("empty.db");
+        let database = network.folder.join("empty.db");
         switch::make_database(&database)?;
-        for (node, space) in nodes.into_iter().zip(&network.spaces) {
+        for (node, space) in nodes.into_iter().zip(network.spaces.iter()) {
             check(stop)?;
-            let folder = network.folder.0.join(&node.name);
+            let folder = network.folder.join(&node.name);
             let plan = Plan {
                 name: node.name,
                 datapath_id: node.datapath_id,
                 devices: node.ports.into_iter().map(|port| port.device).collect(),
-                controller: network.folder.0.join(controller::SOCKET),
+                controller: network.folder.join(controller::SOCKET),
                 refresh_ms: network.settings.poll.as_millis().clamp(100, 500) as u32,
             };
             network.switches.push(Switch::start(plan, folder, &database, space)?);
@@ -241,7 +206,7 @@ impl Network {
     pub(super) fn launch_controller(&mut self, routing: &str, seed: u64) -> io::Result<&mut Controller> {
         // Two controllers cannot listen at one socket.
         self.controller = None;
-        let new = Controller::start(&self.settings, routing, seed, &self.folder.0, &self.said)?;
+        let new = Controller::start(&self.settings, routing, seed, &self.folder, &self.said)?;
         Ok(self.controller.insert(new))
     }
 
@@ -319,7 +284,7 @@ impl Network {
     /// The counters of the ports by which switches send up.
     pub(super) fn upward(&self) -> io::Result<Upward> {
         let mut opened = Vec::new();
-        for (node, space) in self.nodes.iter().zip(&self.spaces) {
+        for (node, space) in self.nodes.iter().zip(self.spaces.iter()) {
             let ports = node.ports.iter().filter(|port| port.upward);
             let devices: Vec<String> = ports.map(|port| port.device.clone()).collect();
             if !devices.is_empty() {
@@ -357,11 +322,6 @@ fn queue_bytes(ports: usize) -> u32 {
     let frames = SOCKET_BYTES / SOCKET_FRAME_BYTES / ports.max(1) as u32;
     // A bucket takes no queue that is smaller than its burst.
     frames.clamp(2, QUEUE_FRAMES) * FRAME_BYTES
-}
-
-/// Returns an error if `stop` was raised.
-pub(super) fn check(stop: &AtomicBool) -> io::Result<()> {
-    if stop.load(Ordering::Relaxed) { Err(io::Error::new(ErrorKind::Interrupted, "stopped")) } else { Ok(()) }
 }
 
 #[cfg(test)]

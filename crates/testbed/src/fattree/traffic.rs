@@ -1,7 +1,8 @@
 //! Traffic between hosts: TCP at full speed or UDP at the rate of a link, and the count of received bytes.
 
-use super::network::{Network, check};
+use super::network::Network;
 use super::pattern::Job;
+use crate::namespaces::check;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};

@@ -2,9 +2,10 @@
 //! (the source has iSCSI).
 
 use super::measure::{RoundFigures, Times};
-use super::network::{Network, check};
+use super::network::Network;
 use super::plan::{Plan, Rounds};
 use crate::flows::{Beside, real};
+use crate::namespaces::check;
 use crate::pa::PaError;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

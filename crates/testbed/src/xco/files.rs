@@ -1,8 +1,8 @@
 //! The files of XCo's programs on a testbed, for `sluicenet xco run` and `sluicenet xco agent`.
 
-use super::network::DEVICE;
 use super::plan::{Host, Plan};
 use crate::files::mac;
+use crate::namespaces::{HOST_DEVICE, counted};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -30,7 +30,7 @@ pub fn controller(plan: &Plan, xco: &Xco, control: &Path) -> String {
     let host = &plan.hosts[xco.controller as usize];
     let mut text = format!(
         "# The controller of a testbed; made by `sluicenet testbed xco`.\n\
-         [xco]\ncontrol = \"{}\"\ndevice = \"{DEVICE}\"\nnetns = \"{}\"\nkind = \"{}\"\nslice = {}\nlease = {}\n\
+         [xco]\ncontrol = \"{}\"\ndevice = \"{HOST_DEVICE}\"\nnetns = \"{}\"\nkind = \"{}\"\nslice = {}\nlease = {}\n\
          on_demand = {}\npriority = {}\n",
         control.display(),
         host.namespace,
@@ -55,7 +55,7 @@ pub fn controller(plan: &Plan, xco: &Xco, control: &Path) -> String {
         // Hosts come first: of a host and its switch, `a` is the host.
         let is_idle = (a as usize) < hosts && !plan.has_agent(a);
         let rate = if is_idle { fastest.map_or(rate, |fastest| rate.min(fastest)) } else { rate };
-        let _ = write!(text, "[[topology.link]]\na = {a}\nb = {b}\nrate = {}\n", bps(plan.counted(rate)));
+        let _ = write!(text, "[[topology.link]]\na = {a}\nb = {b}\nrate = {}\n", bps(counted(&plan.scenario, rate)));
     }
     for (number, host) in plan.hosts.iter().enumerate() {
         let _ = write!(text, "[[host]]\nhost = {number}\nmac = \"{}\"\n", mac(host.mac));
@@ -65,13 +65,13 @@ pub fn controller(plan: &Plan, xco: &Xco, control: &Path) -> String {
 
 /// The file of a host's agent.
 pub fn agent(plan: &Plan, xco: &Xco, (number, host): (HostId, &Host), control: &Path) -> String {
-    let rate = plan.counted(host.rate);
+    let rate = counted(&plan.scenario, host.rate);
     let small = xco.small_flow.unwrap_or(Rate(rate.as_bps() * SMALL_PERCENT / 100));
     let poll = xco.hysteresis.unwrap_or(Duration(xco.slice.0 / LOOKS)).clamp(POLL_MIN, POLL_MAX);
     let hysteresis = xco.hysteresis.map_or("\"off\"".into(), |time| ps(time.max(poll)));
     let mut text = format!(
         "# The agent of a host of a testbed; made by `sluicenet testbed xco`.\n\
-         [xco]\ncontrol = \"{}\"\ndevice = \"{DEVICE}\"\nnetns = \"{}\"\nhost = {number}\nrate = {}\ncontroller = \"{}\"\n\
+         [xco]\ncontrol = \"{}\"\ndevice = \"{HOST_DEVICE}\"\nnetns = \"{}\"\nhost = {number}\nrate = {}\ncontroller = \"{}\"\n\
          lease = {}\nsmall_flow = {}\npriority = {}\npoll = {}\nhysteresis = {hysteresis}\n",
         control.display(),
         host.namespace,

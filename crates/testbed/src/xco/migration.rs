@@ -1,10 +1,11 @@
 //! A flow with an end as the live migration of an idle QEMU guest (4.5): its time, and its bytes.
 
-use super::network::{Network, check};
+use super::network::Network;
 use super::plan::{Finite, Plan};
 use crate::flows::Beside;
 use crate::flows::ends::nap;
 use crate::guest::{Contents, GuestError, Image, MARK, Nic, Parts};
+use crate::namespaces::check;
 use crate::pa::PaError;
 use serde_json::{Value, json};
 use sluicenet_dataplane::process::Program;

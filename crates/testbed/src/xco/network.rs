@@ -3,40 +3,28 @@
 use super::files;
 use super::plan::{Host, Plan};
 use crate::fabric;
-use crate::live::{PATIENCE, Progress};
+use crate::live::{Progress, status_of};
+use crate::namespaces::{Folder, HOST_DEVICE, HostEnd, Spaces, check, connect, host_queue, wait_for};
 use crate::pa::{Endpoint, Endpoints};
 use sluicenet_dataplane::fabric::{Fabric, Report, Runner};
-use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::edge::Edge;
-use sluicenet_dataplane::kernel::link::{Feature, Links, TokenBucket};
+use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::kernel::netns::{self, Namespace};
 use sluicenet_dataplane::kernel::packet::{PacketDevice, Pieces};
-use sluicenet_dataplane::leftovers::{self, Leftover};
 use sluicenet_dataplane::process::Program;
 use sluicenet_proto::frame::HostId;
-use sluicenet_vswitchd::control::{Answer, Request, ask, stop};
+use sluicenet_vswitchd::control::stop;
 use sluicenet_vswitchd::xco::status::XcoStatus;
-use std::fs::{DirBuilder, File};
-use std::io::{self, ErrorKind};
-use std::net::IpAddr;
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-/// The device of a host.
-pub(super) const DEVICE: &str = "eth0";
 /// Frames for which an edge of the fabric has room in each direction: as many as an uplink's queue, and a burst.
 const EDGE_BUFFERS: u32 = 2_048;
-/// Full frames that can wait at a host: the default length of a device's queue.
-const HOST_QUEUE: u32 = 1_000;
-/// Bytes of a frame besides its packet, as queues of the kernel count it.
-const HEADER: u32 = 14;
-/// Where folders of these testbeds are.
-const FOLDERS: &str = "/run/sluicenet";
 
 /// A program of XCo: its name, its control socket and its log.
 struct Running {
@@ -57,10 +45,11 @@ pub(super) struct Network {
     controller: Option<Running>,
     agents: Vec<Running>,
     fabric: Option<FabricThread>,
-    spaces: Vec<Namespace>,
     /// The kernel's counters of each host's frames, and whether its queue is the kernel's own.
     edges: Vec<(Edge, bool)>,
-    folder: PathBuf,
+    /// The fabric's, and those of the hosts. They are deleted when nothing is in them any more.
+    spaces: Spaces,
+    folder: Folder,
 }
 
 /// What this machine lacks for such a testbed, a line each.
@@ -77,24 +66,20 @@ impl Network {
     /// Builds the network, and waits until all agents have joined the controller.
     ///
     /// # Errors
-    /// A request that the kernel refused, or a program that ended; [`ErrorKind::Interrupted`] when stopped.
+    /// A request that the kernel refused, or a program that ended; [`io::ErrorKind::Interrupted`] when stopped.
     pub fn up(plan: &Plan, run: u32, progress: Progress<'_>) -> io::Result<Network> {
-        let folder = Path::new(FOLDERS).join(format!("xco-{run}"));
-        leftovers::add(Leftover::Folder(folder.clone()))?;
-        std::fs::create_dir_all(FOLDERS)?;
-        DirBuilder::new().mode(0o700).create(&folder)?;
         let mut network = Network {
             controller: None,
             agents: Vec::new(),
             fabric: None,
-            spaces: Vec::new(),
             edges: Vec::new(),
-            folder,
+            spaces: Spaces::default(),
+            folder: Folder::create(&format!("xco-{run}"))?,
         };
-        let outside = network.space(&plan.fabric)?;
+        let outside = network.spaces.add(&plan.fabric)?;
         for (number, host) in (0..).zip(&plan.hosts) {
             check(progress.stop)?;
-            let inside = network.space(&host.namespace)?;
+            let inside = network.spaces.add(&host.namespace)?;
             wire(plan, (number, host), (&network.spaces[outside], &network.spaces[inside]))?;
         }
         network.start_fabric(plan)?;
@@ -102,17 +87,10 @@ impl Network {
         // After the programs, which replace the queues that are counted.
         for (number, host) in (0u32..).zip(&plan.hosts) {
             let inside = Namespace::open(&host.namespace)?;
-            let counters = Edge::open(&inside, DEVICE, &network.spaces[outside], &edge(number))?;
+            let counters = Edge::open(&inside, HOST_DEVICE, &network.spaces[outside], &edge(number))?;
             network.edges.push((counters, !plan.has_agent(number)));
         }
         Ok(network)
-    }
-
-    fn space(&mut self, name: &str) -> io::Result<usize> {
-        let namespace = Namespace::create(name)?;
-        self.spaces.push(namespace);
-        self.spaces[self.spaces.len() - 1].silence()?;
-        Ok(self.spaces.len() - 1)
     }
 
     fn start_fabric(&mut self, plan: &Plan) -> io::Result<()> {
@@ -181,9 +159,9 @@ impl Network {
     ///
     /// # Errors
     /// A program does not answer.
-    pub fn statuses(&mut self) -> io::Result<Option<(XcoStatus, Vec<XcoStatus>)>> {
-        let Some(controller) = &mut self.controller else { return Ok(None) };
-        let agents = self.agents.iter_mut().map(Running::status).collect::<io::Result<_>>()?;
+    pub fn statuses(&self) -> io::Result<Option<(XcoStatus, Vec<XcoStatus>)>> {
+        let Some(controller) = &self.controller else { return Ok(None) };
+        let agents = self.agents.iter().map(Running::status).collect::<io::Result<_>>()?;
         Ok(Some((controller.status()?, agents)))
     }
 
@@ -232,40 +210,24 @@ impl Drop for Network {
         self.agents.clear();
         self.controller = None;
         let _ = self.end_fabric();
-        self.edges.clear();
-        for namespace in &self.spaces {
-            // `sluicenet clean` finds namespaces that could not be deleted.
-            let _ = Namespace::delete(namespace.name());
-        }
-        if std::fs::remove_dir_all(&self.folder).is_ok() {
-            leftovers::forget(&Leftover::Folder(self.folder.clone()));
-        }
     }
 }
 
 impl Running {
-    fn status(&mut self) -> io::Result<XcoStatus> {
-        match ask(&self.control, &Request::Show)? {
-            Answer::Status(status) => status.xco.map(|xco| *xco).ok_or_else(|| io::Error::other("no program of XCo")),
-            other => Err(io::Error::other(format!("{}: {other:?}", self.name))),
-        }
+    fn status(&self) -> io::Result<XcoStatus> {
+        status(&self.name, &self.control)
     }
 
     /// Waits until the program answers that it is so.
     fn wait(&mut self, stop: &AtomicBool, so: impl Fn(&XcoStatus) -> bool) -> io::Result<()> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            check(stop)?;
-            if self.status().is_ok_and(|status| so(&status)) {
-                return Ok(());
-            }
-            if self.program.try_wait()?.is_some() || Instant::now() > until {
-                let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-                return Err(io::Error::other(format!("{} did not start: {}", self.name, text.trim_end())));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let Running { name, control, log, program } = self;
+        wait_for((name, program, log), stop, || status(name, control).is_ok_and(|status| so(&status)))
     }
+}
+
+fn status(name: &str, control: &Path) -> io::Result<XcoStatus> {
+    let status = status_of(control).map_err(|e| io::Error::new(e.kind(), format!("{name}: {e}")))?;
+    status.xco.map(|xco| *xco).ok_or_else(|| io::Error::other("no program of XCo"))
 }
 
 /// The fabric's end of a host's link.
@@ -273,45 +235,14 @@ fn edge(number: HostId) -> String {
     format!("edge{number}")
 }
 
-/// Makes a host's link. Its frames wait at the rate of the link: a veth takes frames at any speed.
+/// Makes a host's link.
 fn wire(plan: &Plan, (number, host): (HostId, &Host), (outside, inside): (&Namespace, &Namespace)) -> io::Result<()> {
-    // The fabric carries frames as they are on the wire.
-    let plain = |links: &mut Links, device: &str| {
-        [Feature::TxChecksum, Feature::Tso, Feature::Gso, Feature::Gro]
-            .into_iter()
-            .try_for_each(|feature| links.set_feature(device, feature, false))?;
-        links.set_mtu(device, plan.mtu)?;
-        links.up(device)
-    };
-    let edge = edge(number);
-    outside.enter(|| {
-        let mut links = Links::open()?;
-        links.create_veth(&edge, DEVICE, inside)?;
-        plain(&mut links, &edge)
-    })??;
-    let frame = plan.mtu + HEADER;
-    let rate = plan.counted(host.rate).as_bps() / 8;
-    let bucket = TokenBucket { rate, burst: 2 * frame, limit: HOST_QUEUE * frame };
-    inside.enter(|| {
-        let mut links = Links::open()?;
-        links.set_mac(DEVICE, host.mac.0)?;
-        // An agent makes queues of its own.
-        if !plan.has_agent(number) {
-            links.set_bucket(DEVICE, bucket)?;
-        }
-        plain(&mut links, DEVICE)?;
-        links.add_address(DEVICE, IpAddr::V4(host.address), Plan::PREFIX)?;
-        // Frames to all hosts are none of the fabric's: neighbours are known.
-        for &peer in &host.peers {
-            let peer = &plan.hosts[peer as usize];
-            links.add_neighbour(DEVICE, IpAddr::V4(peer.address), peer.mac.0)?;
-        }
-        Ok::<_, KernelError>(())
-    })??;
+    let end = HostEnd { space: inside, mac: host.mac, address: host.address, prefix: Plan::PREFIX };
+    let peers = host.peers.iter().map(|&peer| &plan.hosts[peer as usize]);
+    connect((outside, &edge(number)), &end, plan.mtu, peers.map(|peer| (peer.address, &peer.mac)))?;
+    // An agent makes queues of its own.
+    if !plan.has_agent(number) {
+        inside.enter(|| Links::open()?.set_bucket(HOST_DEVICE, host_queue(&plan.scenario, host.rate)))??;
+    }
     Ok(())
-}
-
-/// An error if `stop` was raised.
-pub(super) fn check(stop: &AtomicBool) -> io::Result<()> {
-    if stop.load(Ordering::Relaxed) { Err(io::Error::new(ErrorKind::Interrupted, "stopped")) } else { Ok(()) }
 }

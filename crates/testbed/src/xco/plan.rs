@@ -8,7 +8,7 @@ use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::{Connections, FlowControl, FramingKind, Result, Scenario, Transport, Workload};
-use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
+use sluicenet_wire::ethernet::MacAddress;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
@@ -148,13 +148,6 @@ impl Plan {
         })
     }
 
-    /// The share of a link's rate that the kernel counts: its queues do not see preambles, gaps and check sequences.
-    pub fn counted(&self, rate: Rate) -> Rate {
-        let frame = u64::from(self.mtu) + HEADER_LEN as u64;
-        let wire = frame + FCS_LEN as u64 + self.scenario.framing.gap_bytes();
-        Rate(rate.as_bps() * frame / wire)
-    }
-
     /// The hosts that have an agent: those with traffic, if there is a controller.
     pub fn agents(&self) -> impl Iterator<Item = (HostId, &Host)> {
         (0..).zip(&self.hosts).filter(|&(number, _)| self.has_agent(number))
@@ -273,6 +266,7 @@ fn traffic(scenario: &Scenario, inner: u32) -> Result<Traffic> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespaces::counted;
 
     const FILE: &str = r#"
         [scenario]
@@ -314,7 +308,7 @@ mod tests {
         assert_eq!(plan.hosts[2].peers, BTreeSet::from([0]));
         // The external host is the controller, and has no agent.
         assert_eq!(plan.agents().map(|(host, _)| host).collect::<Vec<_>>(), [0, 1, 2, 3]);
-        assert_eq!(plan.counted(Rate::mbps(100)).as_bps(), 98_439_531);
+        assert_eq!(counted(&plan.scenario, Rate::mbps(100)).as_bps(), 98_439_531);
         assert!(plan.traffic.rounds[0].fresh && plan.traffic.endless.len() == 1);
     }
 
