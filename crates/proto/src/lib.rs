@@ -11,6 +11,7 @@ pub mod agent;
 pub mod aqm;
 pub mod cee;
 pub mod frame;
+pub mod guard;
 pub mod hedera;
 pub mod loss;
 pub mod netbump;

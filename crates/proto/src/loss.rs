@@ -32,7 +32,7 @@ pub enum DropReason {
     Malformed,
     /// For a control address that ends at its link (01-80-C2-00-00-0x), such as PAUSE or LLDP from an endpoint.
     Reserved,
-    /// The source address belongs to another port.
+    /// The source address belongs to another port, or is none of the sender's; or a tag names another VLAN than the port's.
     ForgedSource,
     /// A copy of a flooded frame for a full port; floods stop no sender.
     FloodNoRoom,
@@ -66,11 +66,21 @@ pub enum DropReason {
     Policed,
     /// By an extension of a bump, or because the extension did not keep up.
     Extension,
+    /// From an IP address that its sender may not use.
+    ForgedIp,
+    /// An ARP message with a sender address that its sender may not use.
+    ForgedArp,
+    /// A message of neighbour discovery about an address that its sender may not use, or in fragments.
+    ForgedNd,
+    /// A router advertisement or a redirect from an endpoint that is no router.
+    ForgedRa,
+    /// A DHCP server's message from an endpoint that is no DHCP server.
+    ForgedDhcp,
 }
 
 impl DropReason {
     /// Every reason, in the order of the records.
-    pub const ALL: [DropReason; 29] = [
+    pub const ALL: [DropReason; 34] = [
         DropReason::SwitchBuffer,
         DropReason::HeadroomExceeded,
         DropReason::VswitchUplink,
@@ -100,6 +110,11 @@ impl DropReason {
         DropReason::EarlyDrop,
         DropReason::Policed,
         DropReason::Extension,
+        DropReason::ForgedIp,
+        DropReason::ForgedArp,
+        DropReason::ForgedNd,
+        DropReason::ForgedRa,
+        DropReason::ForgedDhcp,
     ];
     /// Number of reasons.
     pub const COUNT: usize = DropReason::ALL.len();
@@ -136,6 +151,11 @@ impl DropReason {
             DropReason::EarlyDrop => "early_drop",
             DropReason::Policed => "policed",
             DropReason::Extension => "extension",
+            DropReason::ForgedIp => "forged_ip",
+            DropReason::ForgedArp => "forged_arp",
+            DropReason::ForgedNd => "forged_nd",
+            DropReason::ForgedRa => "forged_ra",
+            DropReason::ForgedDhcp => "forged_dhcp",
         }
     }
 
@@ -158,10 +178,16 @@ impl DropReason {
 }
 
 /// Frames dropped by a box, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drops {
     frames: [u64; DropReason::COUNT],
     bytes: [u64; DropReason::COUNT],
+}
+
+impl Default for Drops {
+    fn default() -> Drops {
+        Drops { frames: [0; DropReason::COUNT], bytes: [0; DropReason::COUNT] }
+    }
 }
 
 impl Drops {

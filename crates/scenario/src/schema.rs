@@ -78,6 +78,7 @@ fn of(kind: &Kind) -> Value {
             json!({ "type": "array", "items": { "type": "string", "pattern": pattern } })
         }
         Kind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
+        Kind::TextOrTexts => json!({ "anyOf": [of(&Kind::Text), of(&Kind::Texts)] }),
         Kind::Distribution(value, specs) => distribution(value, specs),
         Kind::Points(value) => json!({
             "type": "array",

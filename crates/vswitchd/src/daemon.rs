@@ -130,7 +130,7 @@ impl Served for Daemon {
             return Err(format!("somebody is attached to port {name}"));
         }
         let config = port.config.clone();
-        let (mac, ip) = (config.mac, config.access.address);
+        let (mac, ip) = (config.mac, config.ipv4());
         let (access, mtu) = self
             .remote
             .run(move |engine| -> io::Result<(shm::Access, Option<u32>)> {
@@ -247,7 +247,7 @@ impl Daemon {
         if state.ports.len() >= state.config.ports_max {
             return Err(format!("the switch has {} ports, all of them in use", state.config.ports_max));
         }
-        if let Some(other) = state.ports.iter().find(|p| port.mac.is_some() && station(&p.config) == station(&port)) {
+        if let Some(other) = state.ports.iter().find(|other| other.config.shares_station_with(&port)) {
             return Err(format!("port {}: its `mac` is that of port {} already", port.name, other.config.name));
         }
         self.plug(&port, opened).map_err(|reason| format!("port {}: {reason}", port.name))?;
@@ -274,13 +274,9 @@ impl Daemon {
         };
         let port = state.ports.remove(at);
         self.unplug(name);
-        let mac =
-            port.config.mac.filter(|_| state.ports.iter().all(|other| station(&other.config) != station(&port.config)));
         let _ = self.remote.run(move |engine| {
             announce(engine, &port.config, false);
-            if let Some(mac) = mac {
-                engine.release(mac, port.config.access.domain.unwrap_or(0));
-            }
+            port.config.stations().for_each(|(mac, domain)| engine.release(mac, domain));
         });
         info!(port = name, "port removed");
         Ok(())
@@ -304,8 +300,8 @@ fn put(engine: &mut Engine, config: &PortConfig, ready: Ready) -> io::Result<()>
     let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "every port of the switch is in use");
     let k = engine.vacant_port().ok_or_else(busy)?;
     match ready {
-        Ready::Port(port) => engine.plug(k, &config.name, port, config.access)?,
-        Ready::Guest(port) => engine.plug_vhost(k, &config.name, *port, config.access)?,
+        Ready::Port(port) => engine.plug(k, &config.name, port, config.access.clone())?,
+        Ready::Guest(port) => engine.plug_vhost(k, &config.name, *port, config.access.clone())?,
         Ready::Attached => {}
     }
     settle(engine, k, config).inspect_err(|_| engine.unplug(k))
@@ -329,25 +325,24 @@ fn log_detached(last: &PortReport) {
 /// Applies the settings of a port's endpoint to the engine.
 fn settle(engine: &mut Engine, k: usize, config: &PortConfig) -> io::Result<()> {
     engine.forget(k);
-    engine.set_access(k, config.access);
+    engine.set_access(k, config.access.clone());
     engine.set_rate(k, config.rate);
     announce(engine, config, true);
-    match config.mac {
-        // Without an entry in the table, another endpoint could take its address.
-        Some(mac) if !engine.give(mac, config.access.domain.unwrap_or(0), k) => Err(no_room()),
-        Some(_) => Ok(()),
-        None => {
-            engine.meet(k);
-            Ok(())
-        }
+    if config.mac.is_none() {
+        engine.meet(k);
+    }
+    // Without an entry in the table, another endpoint could take its address.
+    match config.stations().all(|(mac, domain)| engine.give(mac, domain, k)) {
+        true => Ok(()),
+        false => Err(no_room()),
     }
 }
 
 /// Reserves the endpoint of an absent port in the engine, so that no other port receives its frames.
 fn reserve(engine: &mut Engine, config: &PortConfig) -> io::Result<()> {
-    match config.mac {
-        Some(mac) if !engine.reserve(mac, config.access.domain.unwrap_or(0)) => Err(no_room()),
-        _ => Ok(()),
+    match config.stations().all(|(mac, domain)| engine.reserve(mac, domain)) {
+        true => Ok(()),
+        false => Err(no_room()),
     }
 }
 
@@ -355,14 +350,9 @@ fn no_room() -> io::Error {
     io::Error::other("`stations` are all given to ports already: there is no room for its `mac`")
 }
 
-/// The endpoint of a port, if the file names it.
-fn station(config: &PortConfig) -> Option<([u8; 6], u16)> {
-    config.mac.map(|mac| (mac, config.access.domain.unwrap_or(0)))
-}
-
 /// Tells the ports to other servers that an endpoint is at a port, or no longer.
 fn announce(engine: &mut Engine, config: &PortConfig, here: bool) {
-    if let (Some(mac), Some(own)) = (config.mac, config.access.address) {
+    if let (Some(mac), Some(own)) = (config.mac, config.ipv4()) {
         let address = if config.further { Ipv4Addr::UNSPECIFIED } else { own };
         engine.announce(config.access.domain.unwrap_or(0), mac, address, here);
     }

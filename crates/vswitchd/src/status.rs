@@ -6,6 +6,7 @@ use super::xco::status::XcoStatus;
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::engine::{Access, Engine, PortReport};
 use sluicenet_node::vale::Counters;
+use sluicenet_proto::guard::{Guard, Prefix};
 use sluicenet_proto::loss::{DropReason, Drops};
 use std::collections::BTreeMap;
 
@@ -100,10 +101,13 @@ pub struct PortStatus {
     /// The reason for absence, if the port should be in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<Absent>,
-    /// The MAC address of the port's endpoint, if configured.
+    /// The first MAC address of the port's endpoint, if configured.
     pub mac: Option<String>,
-    /// The only IPv4 address from which the port may send, if configured.
+    /// The first IP address or network from which the port may send, if configured.
     pub ip: Option<String>,
+    /// The addresses and services of the port's endpoint, if they are restricted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<GuardStatus>,
     /// The broadcast domain of the port, if configured.
     pub tenant: Option<u16>,
     /// The priority of all frames from the port, if configured.
@@ -144,6 +148,34 @@ pub struct PortStatus {
     pub lent: u32,
     /// The ports whose full outputs the port's frames wait for.
     pub waits_for: Vec<String>,
+}
+
+/// The addresses that an endpoint may use, and the services that it may offer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardStatus {
+    /// All its MAC addresses; without any, it may use every one.
+    pub macs: Vec<String>,
+    /// All its IP addresses and networks, if they are restricted.
+    pub ips: Option<Vec<String>>,
+    /// Whether it may send router advertisements and redirects.
+    pub router: bool,
+    /// Whether it may answer as a DHCP server.
+    pub dhcp_server: bool,
+}
+
+impl GuardStatus {
+    fn of(guard: &Guard) -> GuardStatus {
+        GuardStatus {
+            macs: guard.macs.iter().map(|mac| mac_text(mac.0)).collect(),
+            ips: guard.addresses.as_ref().map(|list| list.iter().map(Prefix::to_string).collect()),
+            router: guard.router,
+            dhcp_server: guard.dhcp_server,
+        }
+    }
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|b| format!("{b:02x}")).join(":")
 }
 
 /// The reason why a port is absent, and the time of the next attempt to open it.
@@ -218,10 +250,10 @@ impl Snapshot {
                 .uplink
                 .iter()
                 .map(|uplink| {
-                    let own = (UPLINK_NAME, "uplink", Some(uplink.mac), Access::default());
+                    let own = (UPLINK_NAME, "uplink", Some(uplink.mac), &Access::default());
                     self.port(own, at(UPLINK_NAME))
                 })
-                .chain(ports.iter().map(|p| self.port((&p.name, p.kind.name(), p.mac, p.access), at(&p.name))))
+                .chain(ports.iter().map(|p| self.port((&p.name, p.kind.name(), p.mac, &p.access), at(&p.name))))
                 .collect(),
             bump: None,
             xco: None,
@@ -236,7 +268,7 @@ impl Snapshot {
 
     fn port(
         &self,
-        (name, kind, mac, access): (&str, &str, Option<[u8; 6]>, Access),
+        (name, kind, mac, access): (&str, &str, Option<[u8; 6]>, &Access),
         found: Option<(usize, &PortReport)>,
     ) -> PortStatus {
         let report = found.map(|(_, r)| r.clone()).unwrap_or_default();
@@ -249,8 +281,9 @@ impl Snapshot {
             kind: kind.into(),
             number: found.map(|(k, _)| k),
             absent: None,
-            mac: mac.map(|mac| mac.map(|b| format!("{b:02x}")).join(":")),
-            ip: access.address.map(|a| a.to_string()),
+            mac: mac.map(mac_text),
+            ip: access.guard.iter().flat_map(|guard| guard.addresses.iter().flatten()).next().map(Prefix::to_string),
+            guard: access.guard.as_deref().map(GuardStatus::of),
             tenant: access.domain,
             priority: access.priority,
             rate_bps: report.rate.map(|rate| rate.as_bps()),

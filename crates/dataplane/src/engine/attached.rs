@@ -1,6 +1,7 @@
 //! A port in service, or one that was, and its frames in the switch.
 
-use super::header::{put_first_bytes, run_mask};
+use super::guarded::Guarded;
+use super::header::{admit, put_first_bytes, run_mask};
 use super::pace::Pace;
 use super::report::Access;
 use super::stations::KnownStations;
@@ -8,6 +9,7 @@ use crate::port::{BrokenPort, Descriptor, Passed, Port};
 use crate::shm;
 use crate::tap::{Direction, Tap};
 use crate::vhost;
+use sluicenet_node::vale::Header;
 use sluicenet_proto::loss::DropReason;
 
 /// A frame in the memory of its source port.
@@ -76,19 +78,34 @@ macro_rules! call {
 }
 pub(super) use call;
 
+/// The checks of a port's frames on their arrival.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rules {
+    /// None.
+    None,
+    /// A domain or a priority, of the configuration or of the port itself.
+    Access,
+    /// Those, and a guard.
+    Guard,
+}
+
 /// A port in service, or one that was.
 pub(super) struct Attached {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) access: Access,
+    /// The check of its frames, if it has a guard.
+    pub(super) guarded: Option<Box<Guarded>>,
     /// Bytes of the frames from the port, and of the frames to it.
     pub(super) bytes_from: u64,
     pub(super) bytes_to: u64,
     /// A capture of its frames.
     pub(super) tap: Option<Box<Tap>>,
     /// Copies of a flooded frame beyond the first, by buffer.
-    pub(super) extra: Vec<u8>,
-    /// Whether the switch has to look only at the first bytes of its frames.
+    pub(super) extra: Vec<u32>,
+    /// The checks of its frames.
+    pub(super) rules: Rules,
+    /// Whether its frames may be copied directly to another port's memory.
     pub(super) plain: bool,
     /// Whether the port is in service. A removed port stays here until its last frame is delivered.
     pub(super) present: bool,
@@ -107,9 +124,36 @@ pub(super) struct Attached {
     pub(super) turned_away_by: Option<usize>,
 }
 impl Attached {
-    /// Decides whether its frames may take the fast path.
+    /// Decides which checks its frames need, and whether they may take the fast path.
     pub(super) fn settle(&mut self) {
-        self.plain = matches!(self.kind, Kind::Shm(_)) && self.access == Access::default() && self.tap.is_none();
+        // Only ports of other kinds know a domain or a priority of their own.
+        self.rules = match (&self.access, &self.kind) {
+            (Access { guard: Some(_), .. }, _) => Rules::Guard,
+            (Access { domain: None, priority: None, .. }, Kind::Shm(_) | Kind::Vhost(_)) => Rules::None,
+            _ => Rules::Access,
+        };
+        match (self.access.guard.clone(), &mut self.guarded) {
+            (Some(guard), Some(guarded)) => guarded.change(guard),
+            (guard, guarded) => *guarded = guard.map(|guard| Box::new(Guarded::new(guard, &self.kind))),
+        }
+        self.plain = matches!(self.kind, Kind::Shm(_)) && self.rules == Rules::None && self.tap.is_none();
+    }
+
+    /// The header of a frame that the port shows; an error if its endpoint may not send the frame.
+    #[inline]
+    pub(super) fn check(&mut self, frame: Descriptor, first_bytes: [u64; 2]) -> Result<Header, DropReason> {
+        let header = admit(first_bytes, &self.access, self.kind.get(), frame)?;
+        if let Some(guarded) = &mut self.guarded {
+            guarded.check(&self.kind, frame, first_bytes)?;
+        }
+        Ok(header)
+    }
+
+    /// Copies the start of a lent or shown frame, with the bytes on which the switch decided. Returns false if not all of them
+    /// are known any more.
+    #[inline]
+    pub(super) fn read(&self, buffer: u32, first_bytes: [u64; 2], into: &mut [u8]) -> bool {
+        read(&self.kind, &self.guarded, buffer, first_bytes, into)
     }
 
     /// Counts and captures a frame that leaves through this port, or is dropped at its last step.
@@ -128,10 +172,9 @@ impl Attached {
     pub(super) fn accept(&mut self, frame: Descriptor, first_bytes: [u64; 2], dropped: Option<DropReason>) {
         self.bytes_from += u64::from(frame.len);
         if let Some(tap) = &mut self.tap {
-            let kind = &self.kind;
+            let (kind, guarded) = (&self.kind, &self.guarded);
             tap.take(Direction::In, frame.len, dropped, |into| {
-                call!(kind, read(frame.buffer, into));
-                put_first_bytes(first_bytes, into);
+                read(kind, guarded, frame.buffer, first_bytes, into);
             });
         }
         call!(&mut self.kind, accept());
@@ -149,19 +192,31 @@ impl Attached {
     pub(super) fn capture_lost(&mut self, from: &Attached, lent: Lent, reason: DropReason) {
         if let Some(tap) = &mut self.tap {
             tap.take(Direction::Out, lent.len(), Some(reason), |into| {
-                call!(&from.kind, read(lent.buffer, into));
-                put_first_bytes(lent.first_bytes, into);
+                from.read(lent.buffer, lent.first_bytes, into);
             });
         }
     }
 
     #[cold]
-    pub(super) fn set_extra(&mut self, buffer: u32, copies: u8) {
+    pub(super) fn add_extra(&mut self, buffer: u32, copies: u32) {
         let buffer = buffer as usize;
         if self.extra.len() <= buffer {
             self.extra.resize(buffer + 1, 0);
         }
-        self.extra[buffer] = copies;
+        // A program may name a buffer again before it gets it back.
+        self.extra[buffer] += copies;
+    }
+}
+
+#[inline]
+fn read(kind: &Kind, guarded: &Option<Box<Guarded>>, buffer: u32, first_bytes: [u64; 2], into: &mut [u8]) -> bool {
+    call!(kind, read(buffer, into));
+    match guarded {
+        Some(guarded) => guarded.put(buffer, first_bytes, into),
+        None => {
+            put_first_bytes(first_bytes, into);
+            true
+        }
     }
 }
 
@@ -179,7 +234,7 @@ pub(super) fn pass_run(
         (Kind::Shm(sender), Kind::Shm(receiver)) if from.plain & unseen => {
             Some(sender.pass_run(receiver, first_bytes, run_mask(first_bytes), limit))
         }
-        (Kind::Vhost(sender), Kind::Vhost(receiver)) if unseen & from.access.address.is_none() & to.present => {
+        (Kind::Vhost(sender), Kind::Vhost(receiver)) if unseen & from.guarded.is_none() & to.present => {
             Some(Ok(sender.pass_run(receiver, first_bytes, run_mask(first_bytes), limit)))
         }
         _ => None,

@@ -30,11 +30,10 @@ pub(super) fn finish(
     let offload = call!(&from.kind, offload(lent.buffer));
     let domain = domain_of(from, lent);
     let (scratch, segment) = scratch.split_at_mut(SCRATCH_BYTES / 2);
-    let (bytes, dropped) = fetch(from, lent, scratch);
-    if let Some(reason) = dropped {
-        to.look_at(lent.len(), bytes, dropped);
-        return Ok(Finished::Never(reason));
-    }
+    let bytes = match fetch(from, lent, scratch) {
+        Ok(bytes) => bytes,
+        Err(reason) => return Ok(Finished::Never(reason)),
+    };
     let (start, offset) = offload.checksum.unwrap_or_default();
     let network = match offload.segmentation {
         Segmentation::None => {

@@ -5,7 +5,6 @@ use crate::port::{Descriptor, Port};
 use sluicenet_node::vale::Header;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
-use std::net::Ipv4Addr;
 
 /// Overwrites a frame's first bytes with those that the switch has checked; a short frame takes only as many as it has.
 #[inline(always)]
@@ -13,19 +12,6 @@ pub(super) fn put_first_bytes(first_bytes: [u64; 2], bytes: &mut [u8]) {
     for (part, half) in bytes.chunks_mut(8).zip(first_bytes) {
         part.copy_from_slice(&half.to_le_bytes()[..part.len()]);
     }
-}
-
-/// Whether a frame comes from this IPv4 address, or carries no IPv4 source address.
-pub(super) fn is_from(bytes: &[u8], own: Ipv4Addr) -> bool {
-    let at = if bytes.get(12..14) == Some(&[0x81, 0x00]) { 16 } else { 12 };
-    let source = match bytes.get(at..at + 2) {
-        Some([0x08, 0x00]) => bytes.get(at + 14..at + 18),
-        // ARP: the sender's protocol address.
-        Some([0x08, 0x06]) => bytes.get(at + 16..at + 20),
-        _ => return true,
-    };
-    // A station that probes an address has none yet (RFC 5227, 2.1.1).
-    source == Some(&own.octets()) || source == Some(&[0; 4])
 }
 
 /// The 802.1Q tag of a frame, or 0.

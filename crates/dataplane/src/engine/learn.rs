@@ -7,10 +7,10 @@
 
 use super::Engine;
 use super::attached::{Attached, Kind, call};
-use super::header::put_first_bytes;
 use super::stations::Known;
 use crate::port::{Descriptor, Port};
 use sluicenet_node::vale::Header;
+use sluicenet_proto::guard::Guard;
 use sluicenet_proto::overlay::neighbours::arp_of;
 use sluicenet_proto::time::Instant;
 use sluicenet_wire::arp;
@@ -30,14 +30,14 @@ impl Engine {
     ) {
         let Some(from) = ports[j].as_ref() else { return };
         // Other servers announce their own stations, and the configured ones are known already.
-        let is_named = from.access.address.is_some() && !from.given.is_empty();
+        let guard = from.access.guard.as_deref();
+        let is_named = guard.is_some_and(|guard| guard.ipv4().is_some()) && !from.given.is_empty();
         if is_named || call!(&from.kind, domain(frame.buffer)).is_some() {
             return;
         }
         let mut bytes = [0; MIN_LEN + vlan::TAG_LEN];
         let bytes = &mut bytes[..(frame.len as usize).min(MIN_LEN + vlan::TAG_LEN)];
-        call!(&from.kind, read(frame.buffer, bytes));
-        put_first_bytes(first_bytes, bytes);
+        from.read(frame.buffer, first_bytes, bytes);
         let Some(Ok((said, _))) = arp_of(bytes).map(arp::Repr::parse) else { return };
         let (domain, address) = (header.destination.domain(), said.sender_ip);
         let MacAddress(mac) = said.sender_mac;
@@ -46,12 +46,18 @@ impl Engine {
             return;
         }
         let is_given = from.given.is_empty() || from.given.contains(&(mac, domain));
+        let has = |guard: &Guard| guard.hosts().any(|own| own == address);
         let of_other = |port: &Attached| {
-            port.present && port.access.address == Some(address) && port.access.domain.unwrap_or(domain) == domain
+            port.present
+                && port.access.guard.as_deref().is_some_and(has)
+                && port.access.domain.unwrap_or(domain) == domain
         };
         let is_taken = || (0..ports.len()).any(|k| k != j && ports[k].as_ref().is_some_and(of_other));
         // Ports with the same configured address are processes of one machine.
-        let may_have_it = || from.access.address.map_or_else(|| !is_taken(), |own| own == address);
+        let may_have_it = || match guard {
+            Some(guard) => has(guard) || guard.allows_ipv4(address) && !is_taken(),
+            None => !is_taken(),
+        };
         if !is_given || !(address.is_unspecified() || may_have_it()) {
             return;
         }

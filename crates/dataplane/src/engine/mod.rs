@@ -8,6 +8,7 @@
 mod attached;
 mod finish;
 mod flood;
+mod guarded;
 mod header;
 mod learn;
 mod offer;
@@ -23,7 +24,7 @@ use crate::remote::{Jobs, Remote};
 use crate::shm;
 use crate::tap::Tap;
 use crate::vhost;
-use attached::{Attached, Kind, Lent};
+use attached::{Attached, Kind, Lent, Rules};
 use pace::Pace;
 pub use report::{Access, Event, Happened, PlugError, PortReport};
 use sluicenet_node::gate::StationPolicy;
@@ -179,9 +180,11 @@ impl Engine {
     fn attach(&mut self, k: usize, name: &str, kind: Kind, access: Access) {
         let attached = Attached {
             name: name.to_owned(),
+            rules: Rules::None,
             plain: matches!(kind, Kind::Shm(_)),
             kind,
             access: Access::default(),
+            guarded: None,
             bytes_from: 0,
             bytes_to: 0,
             tap: None,

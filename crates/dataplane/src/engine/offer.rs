@@ -2,7 +2,7 @@
 
 use super::SCRATCH_BYTES;
 use super::attached::{Attached, Lent, call};
-use super::header::{is_from, put_first_bytes, tag};
+use super::header::tag;
 use crate::port::{Delivery, Port, Segmentation};
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::loss::DropReason;
@@ -66,25 +66,19 @@ pub(super) fn hand_over(
     priority: Priority,
     scratch: &mut [u8],
 ) -> Result<(), DropReason> {
-    let (bytes, dropped) = fetch(from, lent, scratch);
-    to.look_at(lent.len(), bytes, dropped);
-    if let Some(reason) = dropped {
-        return Err(reason);
-    }
+    let bytes = fetch(from, lent, scratch)?;
+    to.look_at(lent.len(), bytes, None);
     let offload = call!(&from.kind, offload(lent.buffer));
     let delivery = Delivery { bytes, offload, domain: domain_of(from, lent), priority, from: lent.owner() };
     call!(&mut to.kind, deliver(&delivery));
     Ok(())
 }
 
-/// Copies a frame to private memory; also the reason if its sender may not send it.
+/// Copies a frame to private memory; an error if its sender has overwritten what was checked.
 #[inline]
-pub(super) fn fetch<'a>(from: &Attached, lent: Lent, scratch: &'a mut [u8]) -> (&'a mut [u8], Option<DropReason>) {
+pub(super) fn fetch<'a>(from: &Attached, lent: Lent, scratch: &'a mut [u8]) -> Result<&'a mut [u8], DropReason> {
     let bytes = &mut scratch[..lent.len() as usize];
-    call!(&from.kind, read(lent.buffer, bytes));
-    put_first_bytes(lent.first_bytes, bytes);
-    let forged = from.access.address.is_some_and(|own| !is_from(bytes, own));
-    (bytes, forged.then_some(DropReason::ForgedSource))
+    if from.read(lent.buffer, lent.first_bytes, bytes) { Ok(bytes) } else { Err(DropReason::Malformed) }
 }
 
 /// The broadcast domain of a frame.

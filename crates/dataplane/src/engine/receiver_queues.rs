@@ -2,10 +2,10 @@
 
 use super::Engine;
 use super::attached::{Kind, call};
-use super::header::put_first_bytes;
 use super::offer::{Offered, offer};
 use super::round::BURST;
 use crate::port::{Candidate, Port};
+use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
 
 impl Engine {
@@ -35,8 +35,7 @@ impl Engine {
             unreachable!("a frame of nobody, or for nobody")
         };
         let read = |into: &mut [u8]| {
-            call!(&from.kind, read(lent.buffer, into));
-            put_first_bytes(lent.first_bytes, into);
+            from.read(lent.buffer, lent.first_bytes, into);
         };
         let candidate = Candidate { from: j, domain: key.destination.domain(), priority, len: lent.len() };
         // A broken receiver is found in its own turn.
@@ -53,6 +52,7 @@ impl Engine {
             vale.dequeue_for_receiver();
             match reason {
                 None => vale.pass(j, k, 1),
+                Some(DropReason::Malformed) => drop(vale.refuse(j, DropReason::Malformed)),
                 Some(reason) => drop(vale.turn_away(j, k, reason)),
             }
             dropped.push(lent);

@@ -2,19 +2,20 @@
 
 use sluicenet_node::vale::Counters;
 use sluicenet_proto::frame::Priority;
+use sluicenet_proto::guard::Guard;
 use sluicenet_proto::units::Rate;
 use std::io;
-use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 /// The permissions of the endpoint at a port, and its broadcast domain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// The broadcast domain of all its frames, which then carry no VLAN of their own; without it, the VLAN of each frame.
     pub domain: Option<u16>,
     /// The traffic class of all its frames; without it, the priority in each frame's 802.1Q tag.
     pub priority: Option<Priority>,
-    /// The only IPv4 address it may send from.
-    pub address: Option<Ipv4Addr>,
+    /// The addresses from which it may send, and the services that it may offer; without it, all.
+    pub guard: Option<Arc<Guard>>,
 }
 
 /// The state and the counters of a port.

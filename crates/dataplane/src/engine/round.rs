@@ -1,10 +1,10 @@
 //! A round of the loop: takes frames from ports and delivers those for which there is room.
 
 use super::Engine;
-use super::attached::{Attached, Kind, Lent, call, pass_run};
+use super::attached::{Attached, Kind, Lent, Rules, call, pass_run};
 use super::finish::{Finished, finish};
 use super::flood::{audience, members};
-use super::header::{admit, header, put_first_bytes};
+use super::header::{admit, header};
 use super::offer::{Offered, fits, hand_over, offer};
 use super::run::WATCH_EVERY;
 use crate::port::{BrokenPort, Candidate, Descriptor, Port};
@@ -100,6 +100,8 @@ impl Engine {
                     taken += 1;
                     continue;
                 }
+                // Others do not wait for the rest of such frames.
+                Next::Forged => return Ok(taken + 1),
                 Next::Nothing => return Ok(taken),
             };
             let outcome = match self.vale.route(now, j, &shown.header) {
@@ -138,14 +140,22 @@ impl Engine {
         // all earlier stores, also for those to the receiver's memory, which come from another core's cache.
         let [low, high] = call!(&from.kind, first_bytes(frame.buffer));
         let first_bytes = [low, high];
-        let header = match (from.plain, &from.kind) {
-            (true, _) => header(first_bytes),
-            (false, kind) => match admit(first_bytes, &from.access, kind.get(), frame) {
+        let header = match from.rules {
+            Rules::None => header(first_bytes),
+            Rules::Access => match admit(first_bytes, &from.access, from.kind.get(), frame) {
                 Ok(header) => header,
                 Err(reason) => {
                     self.vale.refuse(j, reason);
                     from.finish(frame, first_bytes, Some(reason));
                     return Ok(Next::Refused);
+                }
+            },
+            Rules::Guard => match from.check(frame, first_bytes) {
+                Ok(header) => header,
+                Err(reason) => {
+                    self.vale.refuse(j, reason);
+                    from.finish(frame, first_bytes, Some(reason));
+                    return Ok(Next::Forged);
                 }
             },
         };
@@ -224,7 +234,7 @@ impl Engine {
             from.finish(frame, lent.first_bytes, None);
         } else {
             from.accept(frame, lent.first_bytes, None);
-            from.set_extra(frame.buffer, (copies - 1) as u8);
+            from.add_extra(frame.buffer, copies - 1);
         }
         Taken::Frames(1)
     }
@@ -282,8 +292,11 @@ impl Engine {
                     }
                 };
                 vale.take(now, k, priority);
-                if let Err(reason) = outcome {
-                    vale.spoil(k, reason);
+                match outcome {
+                    Ok(()) => {}
+                    // Its sender changed it.
+                    Err(DropReason::Malformed) => vale.recall(frame.owner(), k, DropReason::Malformed),
+                    Err(reason) => vale.spoil(k, reason),
                 }
             } else {
                 vale.take(now, k, priority);
@@ -344,6 +357,8 @@ enum Next {
     Frame(Shown),
     /// The port may not send it; it was dropped.
     Refused,
+    /// The endpoint may not send it; it was dropped, and the turn of the port ends.
+    Forged,
     Nothing,
 }
 
@@ -389,7 +404,10 @@ fn pass_now(
             None
         }
         Offered::Never(reason) => {
-            vale.turn_away(j, k, reason);
+            match reason {
+                DropReason::Malformed => vale.refuse(j, reason),
+                _ => vale.turn_away(j, k, reason),
+            };
             Some(reason)
         }
         Offered::NotNow => return Ok(0),
@@ -414,8 +432,7 @@ fn ask(vale: &mut Vale<Lent>, from: &mut Attached, to: &mut Attached, shown: Sho
     let Shown { from: j, frame, lent, header } = shown;
     let first_bytes = lent.first_bytes;
     let read = |into: &mut [u8]| {
-        call!(&from.kind, read(frame.buffer, into));
-        put_first_bytes(first_bytes, into);
+        from.read(frame.buffer, first_bytes, into);
     };
     let Header { destination, source, priority, .. } = header;
     let candidate = Candidate { from: j, domain: destination.domain(), priority, len: frame.len };

@@ -408,6 +408,15 @@ impl<F: Copy> Vale<F> {
         self.ports[k].counters.dropped.count(reason, 1);
     }
 
+    /// Counts a frame of port `j` that was [taken](Vale::take) for port `k` as refused: only now it shows that `j` must not send
+    /// it.
+    #[cold]
+    pub fn recall(&mut self, j: Port, k: Port, reason: DropReason) {
+        self.ports[k].counters.delivered -= 1;
+        self.ports[j].counters.accepted -= 1;
+        self.ports[j].counters.refused.count(reason, 1);
+    }
+
     /// Counts `segments` additional frames, handed over as parts of a frame of port `j` that still waits for port `k`.
     #[cold]
     pub fn cut(&mut self, j: Port, k: Port, segments: u64) {

@@ -40,6 +40,8 @@ pub enum Kind {
     OrWord(Box<Kind>, Vec<&'static str>),
     /// A count of hosts or a list of them.
     Hosts,
+    /// A text, or a list of texts.
+    TextOrTexts,
     /// A list of ports by name.
     Ports,
     /// A list of texts.

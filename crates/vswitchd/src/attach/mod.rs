@@ -190,8 +190,9 @@ impl Attach {
         let given = |key: &str| self.settings.iter().any(|word| word.split('=').next() == Some(key));
         if !self.unlocked {
             words.push(format!("mac={}", mac.map(|byte| format!("{byte:02x}")).join(":")));
-            if let ([Prefix { address: IpAddr::V4(address), .. }], false) = (&self.addresses[..], given("ip")) {
-                words.push(format!("ip={address}"));
+            let addresses: Vec<String> = self.addresses.iter().map(|own| format!("\"{}\"", own.address)).collect();
+            if !addresses.is_empty() && !given("ip") {
+                words.push(format!("ip=[{}]", addresses.join(", ")));
             }
         }
         words.extend(self.settings.iter().cloned());
@@ -538,7 +539,7 @@ mod tests {
     fn a_port_is_locked_to_its_addresses_unless_it_is_not_to_be() {
         let pair = Pair { netns: "sluicenet".into(), device: "red1".into() };
         let words = wanted("red1").words(&pair, [2, 0, 0, 0, 0, 10]);
-        assert!(words.contains(&"mac=02:00:00:00:00:0a".to_owned()) && words.contains(&"ip=10.0.0.1".to_owned()));
+        assert!(words.contains(&"mac=02:00:00:00:00:0a".to_owned()) && words.contains(&"ip=[\"10.0.0.1\"]".to_owned()));
         let open = Attach { unlocked: true, ..wanted("red1") }.words(&pair, [2, 0, 0, 0, 0, 10]);
         assert!(open.iter().all(|word| !word.starts_with("mac=") && !word.starts_with("ip=")), "{open:?}");
     }

@@ -415,7 +415,7 @@ fn links(
             return Err(s.error_here(format!("two ports are called `{}`", port.name)));
         }
         // What a switch does with its stations, a bump does not: it passes what comes.
-        for key in ["ip", "tenant", "priority", "rate"] {
+        for key in ["ip", "router", "dhcp_server", "tenant", "priority", "rate"] {
             if s.has(key) {
                 return Err(s.error(key, format!("`{key}` has no effect: a bump passes every frame of its link")));
             }

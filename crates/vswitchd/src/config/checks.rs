@@ -1,9 +1,10 @@
 //! Texts of a switch's file that are checked when the file is read, not when they are used.
 
+use sluicenet_proto::guard::{BadPrefix, Prefix};
 use sluicenet_scenario::setting::{Kind, Section, Setting};
 use sluicenet_scenario::tree::{Node, Value};
 use sluicenet_scenario::{Error, Result};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 /// Bytes of the path of a Unix socket, less its end (unix(7)).
 const SOCKET_BYTES_MAX: usize = 107;
@@ -71,6 +72,45 @@ impl Setting for Macs {
         list.iter().map(|node| mac(s, name, node)).collect::<Result<_>>().map(Macs)
     }
 }
+
+/// Most addresses of one kind that a port lists: each frame is compared with all of them.
+const LISTED_MAX: usize = 64;
+
+/// Declares types of one text or a list of texts, each with its check.
+macro_rules! lists {
+    ($($(#[doc = $doc:literal])+ $list:ident($value:ty) = $check:ident,)+) => {$(
+        $(#[doc = $doc])+
+        #[derive(Clone, Debug)]
+        pub(crate) struct $list(pub Vec<$value>);
+
+        impl Setting for $list {
+            type Limits = ();
+            const ANY: () = ();
+
+            fn kind(_: &()) -> Kind {
+                Kind::TextOrTexts
+            }
+
+            fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<$list> {
+                let nodes = match &node.value {
+                    Value::List(list) => &list[..],
+                    _ => std::slice::from_ref(node),
+                };
+                if nodes.is_empty() || nodes.len() > LISTED_MAX {
+                    let why = format!("`{name}` lists {} addresses", nodes.len());
+                    return Err(wrong(s, node, &why, &format!("1 to {LISTED_MAX}")));
+                }
+                nodes.iter().map(|node| $check(s, name, node)).collect::<Result<_>>().map($list)
+            }
+        }
+    )+};
+}
+lists!(
+    /// The MAC addresses of one endpoint.
+    OwnMacs([u8; 6]) = mac,
+    /// The IP addresses and networks of one endpoint.
+    Prefixes(Prefix) = prefix,
+);
 
 /// The IPv4 addresses of one machine.
 #[derive(Clone, Debug)]
@@ -166,6 +206,24 @@ fn ipv4(s: &Section<'_>, _: &str, node: &Node) -> Result<Ipv4Addr> {
         return Err(wrong("this is not the address of one machine"));
     }
     Ok(address)
+}
+
+fn prefix(s: &Section<'_>, _: &str, node: &Node) -> Result<Prefix> {
+    let expected = "as 10.0.0.1, 10.0.1.0/24, 2001:db8::1 or 2001:db8::/64";
+    let prefix: Prefix = s.text_of(node)?.parse().map_err(|bad| match bad {
+        BadPrefix::Unreadable => wrong(s, node, "this is no IP address and no network", expected),
+        BadPrefix::Host => wrong(s, node, "this network has bits behind its length", expected)
+            .hint("an endpoint's own address has no length: 10.0.1.7 instead of 10.0.1.7/24"),
+    })?;
+    let is_nobodys = match prefix.host() {
+        Some(IpAddr::V4(address)) => address.is_unspecified() || address.is_broadcast() || address.is_multicast(),
+        Some(IpAddr::V6(address)) => address.is_unspecified() || address.is_multicast(),
+        None => false,
+    };
+    if is_nobodys {
+        return Err(wrong(s, node, "this is not the address of one machine", expected));
+    }
+    Ok(prefix)
 }
 
 fn socket_address(s: &Section<'_>, _: &str, node: &Node) -> Result<SocketAddrV4> {

@@ -214,7 +214,7 @@ impl Config {
             if ports.iter().any(|p| p.name == port.name) {
                 return Err(s.error_here(format!("two ports are called `{}`", port.name)));
             }
-            if port.mac.is_some() && ports.iter().any(|p| (p.mac, p.access.domain) == (port.mac, port.access.domain)) {
+            if ports.iter().any(|other| other.shares_station_with(&port)) {
                 return Err(s.error_here("two ports of one tenant have the same `mac`"));
             }
             if port.name == UPLINK_NAME {
@@ -234,9 +234,10 @@ impl Config {
                 return Err(s.error(key, why));
             }
         }
-        let given = ports.iter().filter(|p| p.mac.is_some()).count();
+        let given = ports.iter().flat_map(PortConfig::stations).count();
         if given > vale.stations {
-            return Err(s_switch.error("stations", format!("{given} ports have a `mac`: so many stations are needed")));
+            return Err(s_switch
+                .error("stations", format!("the ports have {given} MAC addresses: so many stations are needed")));
         }
         let user = switch.user.map(|user| user.0);
         if switch.hotplug && user.is_some() {

@@ -129,13 +129,13 @@ pub(in super::super) fn objection(
     vale: &ValeConfig,
     uplink: Option<&UplinkConfig>,
 ) -> Option<(&'static str, String)> {
-    let Some(mac) = port.mac else {
+    if port.mac.is_none() {
         // Behind a device there may be any machine: hosts outside, or a gateway to them.
         let may_be_anybody = matches!(port.kind, PortKind::Packet { .. });
         let why = "with [policy] a port of this kind needs a `mac`: who is at it could be anybody else";
         return (!may_be_anybody).then(|| ("mac", why.into()));
-    };
-    if !policy.vnic(Station::new(mac, port.access.domain.unwrap_or(0))).lossy {
+    }
+    if !port.stations().any(|(mac, domain)| policy.vnic(Station::new(mac, domain)).lossy) {
         return None;
     }
     let flow_controlled = uplink.map_or(PrioritySet::NONE, |uplink| uplink.lossless);

@@ -1,17 +1,21 @@
 //! A port, described in a file or by the words of a command.
 
 use super::super::privileges::{Rights, TO_OPEN};
-use super::checks::{Address, Device, Mac, Name, Namespace, SocketPath, is_device};
+use super::checks::{Device, Name, Namespace, OwnMacs, Prefixes, SocketPath, is_device};
 use super::keys::TENANT;
 use rustix::thread::CapabilitySet;
 use sluicenet_dataplane::engine::Access;
 use sluicenet_dataplane::vhost::Socket;
+use sluicenet_proto::guard::Guard;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::setting::{Section, Settings};
 use sluicenet_scenario::tree::{Document, Span, Value};
 use sluicenet_scenario::units::POSITIVE_RATE;
 use sluicenet_scenario::{Result, choices, settings};
+use sluicenet_wire::ethernet::MacAddress;
+use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +24,7 @@ pub struct PortConfig {
     pub name: String,
     /// The kind of the port.
     pub kind: PortKind,
-    /// The MAC address of the port's machine.
+    /// The first MAC address of the port's machine; the guard lists all of them.
     pub mac: Option<[u8; 6]>,
     /// Restrictions of the frames that the port may send.
     pub access: Access,
@@ -36,8 +40,24 @@ pub struct PortConfig {
 impl PortConfig {
     /// Whether one of the earlier ports has the same `ip` in the same tenant.
     pub fn is_further(&self, before: &[PortConfig]) -> bool {
-        let place = |port: &PortConfig| (port.access.domain.unwrap_or(0), port.access.address);
-        self.access.address.is_some() && before.iter().any(|other| place(other) == place(self))
+        let place = |port: &PortConfig| (port.access.domain.unwrap_or(0), port.ipv4());
+        self.ipv4().is_some() && before.iter().any(|other| place(other) == place(self))
+    }
+
+    /// The first IPv4 address of the port's machine: the overlay finds the machine by it.
+    pub fn ipv4(&self) -> Option<Ipv4Addr> {
+        self.access.guard.as_ref()?.ipv4()
+    }
+
+    /// Whether the file names a station for both ports.
+    pub fn shares_station_with(&self, other: &PortConfig) -> bool {
+        self.stations().any(|own| other.stations().any(|theirs| theirs == own))
+    }
+
+    /// The stations of the port's machine, if the file names them: MAC addresses in a broadcast domain.
+    pub fn stations(&self) -> impl Iterator<Item = ([u8; 6], u16)> + '_ {
+        let macs = self.access.guard.iter().flat_map(|guard| &guard.macs);
+        macs.map(|mac| (mac.0, self.access.domain.unwrap_or(0)))
     }
 }
 
@@ -167,10 +187,16 @@ settings! {
         /// how frames move: memory that a program attaches to, a QEMU guest's queues, a veth pair to a namespace with
         /// lossless backpressure, a TAP device with backpressure by its queue, or any device without backpressure
         kind: Means,
-        /// the address of its endpoint, which no other endpoint can use; default learned; required for tap
-        mac: Option<Mac>,
-        /// the only IPv4 address it may send from; default any
-        ip: Option<Address>,
+        /// the MAC addresses of its endpoint: it may use no other, and no other endpoint may use them. The first one is
+        /// the device's at a tap, where `mac` is required; default learned
+        mac: Option<OwnMacs>,
+        /// the IPv4 and IPv6 addresses and networks it may send from, beside the link-local address of its MAC address;
+        /// default any
+        ip: Option<Prefixes>,
+        /// whether it may send IPv6 router advertisements, and redirects; default whether it has neither `mac` nor `ip`
+        router: Option<bool>,
+        /// whether it may answer as a DHCP server or relay; default whether it has neither `mac` nor `ip`
+        dhcp_server: Option<bool>,
         /// the broadcast domain of all its frames; default each frame's VLAN
         tenant: Option<u16> [TENANT],
         /// the priority of all its frames; default that of each frame's 802.1Q tag
@@ -268,16 +294,16 @@ pub(crate) fn port_of(s: &Section<'_>) -> Result<PortConfig> {
             PortKind::Shm { buffers }
         }
     };
-    let access = Access { domain: keys.tenant, priority: keys.priority, address: keys.ip.map(|address| address.0) };
-    Ok(PortConfig {
-        name,
-        kind,
-        mac: keys.mac.map(|mac| mac.0),
-        access,
-        further: false,
-        rate: keys.rate,
-        attached: false,
-    })
+    let macs = keys.mac.map(|macs| macs.0).unwrap_or_default();
+    let addresses = keys.ip.map(|prefixes| prefixes.0);
+    let mac = macs.first().copied();
+    // An endpoint with an address of its own is a host, unless the file says otherwise.
+    let is_open = macs.is_empty() && addresses.is_none();
+    let (router, dhcp_server) = (keys.router.unwrap_or(is_open), keys.dhcp_server.unwrap_or(is_open));
+    let macs = macs.into_iter().map(MacAddress).collect();
+    let guard = (!is_open || !router || !dhcp_server).then(|| Arc::new(Guard { macs, addresses, router, dhcp_server }));
+    let access = Access { domain: keys.tenant, priority: keys.priority, guard };
+    Ok(PortConfig { name, kind, mac, access, further: false, rate: keys.rate, attached: false })
 }
 
 /// Refuses keys that ports of this kind do not have.

@@ -3,9 +3,12 @@ use sluicenet_dataplane::engine::Access;
 use sluicenet_dataplane::vhost::Socket;
 use sluicenet_node::vale::Action;
 use sluicenet_proto::cee::qcn::ReactionPointConfig;
+use sluicenet_proto::guard::Guard;
 use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::setting::{Key, Kind, Spec};
+use sluicenet_wire::ethernet::MacAddress;
+use std::net::IpAddr;
 
 fn parse(text: &str) -> Result<Config> {
     Config::parse(Path::new("vs.toml"), text)
@@ -38,12 +41,19 @@ fn a_file_says_what_the_switch_is() {
     assert_eq!((config.vale.detection_time, config.vale.action), (Time::from_ms(400), Action::Alert));
     assert_eq!((config.metrics, config.log), (Some(SocketAddr::from(([127, 0, 0, 1], 9464))), LogFormat::Json));
     assert_eq!(config.vale.restoration_time, Time::from_ms(200));
-    let access = Access { domain: Some(7), priority: Some(3), address: Some(Ipv4Addr::new(10, 0, 0, 1)) };
+    let own = [2, 0, 0, 0, 0, 10];
+    let guard = Guard {
+        macs: vec![MacAddress(own)],
+        addresses: Some(vec![IpAddr::from([10, 0, 0, 1]).into()]),
+        router: false,
+        dhcp_server: false,
+    };
+    let access = Access { domain: Some(7), priority: Some(3), guard: Some(Arc::new(guard)) };
     let kind = PortKind::Shm { buffers: 1024 };
     let port = PortConfig {
         name: "vm1".into(),
         kind,
-        mac: Some([2, 0, 0, 0, 0, 10]),
+        mac: Some(own),
         access,
         further: false,
         rate: Some(Rate::mbps(2)),
@@ -56,6 +66,25 @@ fn a_file_says_what_the_switch_is() {
     let words = ["kind=vhost-user", "socket=vm2.sock", "agent=true"].map(str::to_owned);
     let kind = PortKind::VhostUser { socket: Socket::Listen("vm2.sock".into()), agent: true };
     assert_eq!(port_from_words("vm2", &words).unwrap().kind, kind);
+}
+
+#[test]
+fn an_endpoint_with_addresses_is_a_host_and_says_what_else_it_is() {
+    let guard = |words: &[&str]| {
+        let words: Vec<String> = ["kind=shm"].iter().chain(words).map(|&word| word.to_owned()).collect();
+        let port = port_from_words("a", &words).unwrap();
+        (port.access.guard.as_deref().map(|guard| [guard.router, guard.dhcp_server]), port)
+    };
+    assert_eq!(guard(&[]).0, None);
+    assert_eq!(guard(&["router=true", "dhcp_server=true", "tenant=7"]).0, None);
+    assert_eq!(guard(&["mac=02:00:00:00:00:0a"]).0, Some([false, false]));
+    assert_eq!(guard(&["ip=10.0.0.1", "dhcp_server=true"]).0, Some([false, true]));
+    assert_eq!(guard(&["router=false"]).0, Some([false, true]));
+    let lists =
+        ["mac=[\"02:00:00:00:00:0a\", \"02:00:00:00:00:0b\"]", "ip=[\"10.0.1.0/24\", \"2001:db8::1\", \"10.0.0.1\"]"];
+    let (_, port) = guard(&lists);
+    assert_eq!(port.stations().map(|(mac, _)| mac[5]).collect::<Vec<_>>(), [10, 11]);
+    assert_eq!((port.mac, port.ipv4()), (Some([2, 0, 0, 0, 0, 10]), Some(Ipv4Addr::new(10, 0, 0, 1))));
 }
 
 #[test]
@@ -117,6 +146,13 @@ fn what_is_wrong_is_refused_with_its_line() {
         ("[[port]]\nname = \"../a\"\nkind = \"shm\"", 2, "this is no name"),
         (&format!("{port}mac = \"2:0:0:0:0:1\""), 4, "no MAC address"),
         (&format!("{port}mac = \"00:00:00:00:00:00\""), 4, "nobody's"),
+        (&format!("{port}mac = []"), 4, "lists 0 addresses"),
+        (&format!("{port}mac = [\"02:00:00:00:00:01\", \"1\"]"), 4, "no MAC address"),
+        (&format!("{port}ip = \"10.0.0\""), 4, "no IP address and no network"),
+        (&format!("{port}ip = [\"10.0.0.1/24\"]"), 4, "bits behind its length"),
+        (&format!("{port}ip = [\"ff02::1\"]"), 4, "not the address of one machine"),
+        (&format!("{port}ip = {:?}", ["10.0.0.1"; 65]), 4, "lists 65 addresses"),
+        (&format!("{port}router = 1"), 4, "true or false"),
         ("[[port]]\nname = \"-rf\"\nkind = \"shm\"", 2, "this is no name"),
         ("[switch]\ncontrol = \"a\\u0000b\"", 2, "control character"),
         (&format!("[switch]\ncontrol = \"/run/{}\"", "x".repeat(103)), 2, "107 is the most"),
@@ -135,7 +171,6 @@ fn what_is_wrong_is_refused_with_its_line() {
             "not the address of one",
         ),
         (&format!("{port}mac = \"01:00:00:00:00:01\""), 4, "a group of machines"),
-        (&format!("{port}ip = \"10.0.0\""), 4, "no IPv4 address"),
         (&format!("{port}rate = 2"), 4, "needs a unit"),
         (&format!("{port}rate = \"0 b/s\""), 4, "`rate` of 0 is out of range in [port]"),
         (&format!("{port}buffers = 1000"), 4, "not a power of two"),

@@ -1,6 +1,6 @@
 //! The start and the end of a switch: its ports, its privileges, its threads.
 
-use super::{Daemon, State, station};
+use super::{Daemon, State};
 use crate::attach::record::Records;
 use crate::config::{Config, PortConfig, port_from_words};
 use crate::control::Socket;
@@ -78,8 +78,7 @@ fn attached_ports(config: &Config) -> io::Result<Vec<PortConfig>> {
             }
         };
         let all = || config.ports.iter().chain(&ports);
-        let clash =
-            all().find(|other| other.name == port.name || (port.mac.is_some() && station(other) == station(&port)));
+        let clash = all().find(|other| other.name == port.name || other.shares_station_with(&port));
         let reason = match clash {
             Some(other) if other.name == port.name => format!("there is a port {} already", port.name),
             Some(other) => format!("its `mac` is that of port {} already", other.name),

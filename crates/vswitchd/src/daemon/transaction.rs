@@ -6,7 +6,7 @@
 //!    first. If the new one fails for a reason that lasts, the old port is opened again.
 //! 3. One job of the engine, between two rounds, applies the rest: no frame is forwarded in between.
 
-use super::{Daemon, Running, State, announce, put, reserve, settle, station, take_out};
+use super::{Daemon, Running, State, announce, put, reserve, settle, take_out};
 use crate::config::{Config, PortConfig, default_control, objection};
 use crate::failure::Failure;
 use crate::opened::{Opened, Ready, may_open, open_beside};
@@ -86,7 +86,8 @@ impl Change {
             }
         }
         // All addresses of the old file are free before one is given.
-        for (mac, domain) in self.close.iter().chain(self.change.iter().map(|(before, _)| before)).filter_map(station) {
+        let before = self.close.iter().chain(self.change.iter().map(|(before, _)| before));
+        for (mac, domain) in before.flat_map(PortConfig::stations) {
             engine.release(mac, domain);
         }
         engine.change_overlay(&self.overlay);
@@ -120,7 +121,7 @@ fn keep_attached(running: &[PortConfig], new: &mut Config) -> Result<(), String>
             continue;
         }
         let name = &port.name;
-        if let Some(other) = new.ports.iter().find(|other| port.mac.is_some() && station(other) == station(port)) {
+        if let Some(other) = new.ports.iter().find(|other| other.shares_station_with(port)) {
             return Err(format!("port {}: its `mac` is that of port {name}, which a command added", other.name));
         }
         if new.ports.len() >= new.ports_max {

@@ -3,6 +3,7 @@ mod offload;
 mod overload;
 mod ports;
 mod sockets;
+mod spoof;
 mod watching;
 
 use sluicenet_dataplane::engine::Engine;

@@ -1,6 +1,7 @@
 //! Offloads that a sender left to the switch, and checks of a sender's addresses.
 
 use super::*;
+use crate::from_ip;
 use sluicenet_dataplane::engine::Access as Rules;
 use sluicenet_dataplane::port::{BrokenPort, Delivery, Descriptor, Offload, Port, Segmentation};
 use sluicenet_proto::frame::PrioritySet;
@@ -135,13 +136,14 @@ fn a_port_says_of_which_classes_and_where_its_machine_may_be() {
     let ip = |last: u8| {
         let mut bytes = frame(0, 2, 0, 64);
         bytes[12..14].copy_from_slice(&[0x08, 0x00]);
+        bytes[14] = 0x45;
         bytes[26..30].copy_from_slice(&[10, 0, 0, last]);
         (bytes, Offload::NONE)
     };
     let frames = vec![tagged(3 << 13, 1), tagged(5, 2), tagged(7 << 13, 3), ip(1), ip(9)];
     let (sender, _) = scripted(frames, PrioritySet::ALL);
-    let access = Rules { domain: Some(40), priority: Some(6), address: Some([10, 0, 0, 1].into()) };
-    engine.plug(0, "sender", sender, access).unwrap();
+    let access = Rules { domain: Some(40), priority: Some(6), guard: Some(from_ip([10, 0, 0, 1])) };
+    engine.plug(0, "sender", sender, access.clone()).unwrap();
     // The receiver is held for the class of all of them.
     let (receiver, taken) = scripted(Vec::new(), PrioritySet(!(1 << 6)));
     engine.plug(2, "receiver", receiver, Rules { domain: Some(40), ..Rules::default() }).unwrap();
@@ -150,9 +152,10 @@ fn a_port_says_of_which_classes_and_where_its_machine_may_be() {
         engine.round();
     }
     assert!(taken.lock().unwrap().is_empty());
-    // A VLAN of its own is refused; the rest waits, in class 6 whatever its tag was.
-    let refused = engine.report(0).unwrap().counters.refused.frames(DropReason::ForgedSource);
-    assert_eq!((refused, engine.queued(), engine.report(2).unwrap().output[6]), (1, 4, 4));
+    // A VLAN of its own and a foreign address are refused; the rest waits, in class 6 whatever its tag was.
+    let refused = engine.report(0).unwrap().counters.refused;
+    assert_eq!([DropReason::ForgedSource, DropReason::ForgedIp].map(|reason| refused.frames(reason)), [1, 1]);
+    assert_eq!((engine.queued(), engine.report(2).unwrap().output[6]), (3, 3));
     engine.unplug(2);
     let (receiver, taken) = scripted(Vec::new(), PrioritySet::ALL);
     engine.plug(2, "receiver", receiver, Rules { domain: Some(40), ..Rules::default() }).unwrap();
@@ -167,6 +170,6 @@ fn a_port_says_of_which_classes_and_where_its_machine_may_be() {
     // Of another address than its own nothing is delivered.
     let of: Vec<(u16, u8)> = taken.lock().unwrap().iter().map(|&(_, domain, priority)| (domain, priority)).collect();
     assert_eq!(of, [(40, 6); 2]);
-    assert_eq!(engine.report(2).unwrap().counters.dropped.frames(DropReason::ForgedSource), 1);
+    assert_eq!(engine.report(0).unwrap().counters.refused.frames(DropReason::ForgedIp), 1);
     engine.ledger();
 }

@@ -24,7 +24,7 @@ fn servers(address: &impl Fn(u8) -> Ipv4Addr) -> [Server; 2] {
         let engine = &mut servers[1].engine;
         engine.announce(DOMAIN, mac(station).0, ip(station), false);
         engine.forget(k);
-        engine.set_access(k, Access { address: None, ..access(station) });
+        engine.set_access(k, Access { guard: None, ..access(station) });
     }
     assert!(servers[1].engine.give(mac(4).0, DOMAIN, 1));
     servers
@@ -140,11 +140,11 @@ fn a_machine_that_announces_another_ones_station_or_address_does_not_get_it() {
     // But one to which a file gives the same address is a process more of that machine.
     assert_eq!(who_has(&mut servers, 8), None);
     for k in [0, 1] {
-        servers[1].engine.set_access(k, Access { address: Some(ip(8)), ..access(4) });
+        servers[1].engine.set_access(k, Access { guard: Some(from_ip(ip(8).octets())), ..access(4) });
     }
     servers[1].send(0, &announcement(8, ip(8)));
     until_has(&mut servers, 8, 8);
-    servers[1].engine.set_access(0, Access { address: None, ..access(3) });
+    servers[1].engine.set_access(0, Access { guard: None, ..access(3) });
     // One that invents stations has some, and no more.
     for station in 100..200 {
         servers[1].send(0, &announcement(station, ip(station)));

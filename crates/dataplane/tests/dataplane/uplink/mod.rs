@@ -9,6 +9,7 @@ mod tcp_tunnels;
 mod trunk;
 mod zbridge;
 
+use crate::from_ip;
 use rustix::event::PollFd;
 use sluicenet_dataplane::controller::{ControllerLink, Daemon, first_request, unguessable};
 use sluicenet_dataplane::engine::{Access, Engine};
@@ -170,7 +171,7 @@ impl Server {
 }
 
 fn access(station: usize) -> Access {
-    Access { domain: Some(DOMAIN), priority: Some(CLASSES[station]), address: Some(ip(station)) }
+    Access { domain: Some(DOMAIN), priority: Some(CLASSES[station]), guard: Some(from_ip(ip(station).octets())) }
 }
 
 /// A server whose link has no overlay.
