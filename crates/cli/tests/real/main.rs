@@ -11,6 +11,7 @@ mod interrupted;
 mod overload;
 mod sockets;
 mod switch;
+mod switch_locked;
 mod switch_restart;
 mod switch_start;
 mod switch_tcp;
