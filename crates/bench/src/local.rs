@@ -4,21 +4,25 @@
 use super::ports::PortsError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use serde::Serialize;
-use sluicenet_dataplane::engine::Engine;
-use sluicenet_dataplane::shm::{Access, Client};
+use sluicenet_dataplane::engine::{Access, Engine};
+use sluicenet_dataplane::shm::{self, Client};
 use sluicenet_node::vale::{Action, ValeConfig};
+use sluicenet_proto::guard::Guard;
+use sluicenet_wire::ethernet::MacAddress;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A switch on a thread of its own, which stops when this is dropped.
 struct Running {
-    stop: std::sync::Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<std::io::Result<()>>>,
     remote: sluicenet_dataplane::remote::Remote<Engine>,
 }
 
 impl Running {
-    fn start(ports: usize) -> Result<(Running, Vec<(Access, Client)>), PortsError> {
+    fn start(ports: usize) -> Result<(Running, Vec<(shm::Access, Client)>), PortsError> {
         // No waiting program is given up here.
         let mut engine = Engine::new(ports, ValeConfig { action: Action::Off, ..ValeConfig::default() });
         let mut clients = Vec::new();
@@ -28,7 +32,7 @@ impl Running {
             let client = Client::open(access.memory.try_clone()?)?;
             clients.push((access, client));
         }
-        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
         let (stopped, remote) = (stop.clone(), engine.remote()?);
         let thread = std::thread::spawn(move || engine.run(&stopped));
         Ok((Running { stop, thread: Some(thread), remote }, clients))
@@ -58,7 +62,7 @@ fn frame(from: usize, to: usize) -> Vec<u8> {
 }
 
 /// Shows the client's queues to the switch, and wakes the switch if it sleeps.
-fn publish((access, client): &mut (Access, Client)) {
+fn publish((access, client): &mut (shm::Access, Client)) {
     if client.publish() {
         let _ = rustix::io::write(&access.kick, &1u64.to_ne_bytes());
     }
@@ -88,7 +92,7 @@ pub fn latency(time: Duration, interrupt: &AtomicBool) -> Result<Latency, PortsE
     let mut into = [0; 64];
     let mut trips = Vec::new();
     let until = Instant::now() + time;
-    let trip = |clients: &mut Vec<(Access, Client)>, into: &mut [u8]| -> Result<(), PortsError> {
+    let trip = |clients: &mut Vec<(shm::Access, Client)>, into: &mut [u8]| -> Result<(), PortsError> {
         for (from, to, frame) in [(0, 1, &there), (1, 0, &back)] {
             while !clients[from].1.send(frame)? {}
             publish(&mut clients[from]);
@@ -352,6 +356,148 @@ pub fn blocked(time: Duration, interrupt: &AtomicBool) -> Result<Blocked, PortsE
     })
 }
 
+/// Cost of a port that sends forged frames for others.
+#[derive(Clone, Debug, Serialize)]
+pub struct Spoofed {
+    /// Rounds, each of them once without and once with the attacker.
+    pub rounds: usize,
+    /// Frames a second between two locked ports, in millions, while no other port sends: the median of the rounds.
+    pub alone_mpps: f64,
+    /// Frames a second while a third locked port always has forged frames to send.
+    pub beside_attacker_mpps: f64,
+    /// Cost of the attacker, in percent: the median of the rounds; negative when there is none.
+    pub cost_percent: f64,
+    /// In the round in which it cost least.
+    pub least_cost_percent: f64,
+    /// In the round in which it cost most.
+    pub most_cost_percent: f64,
+    /// Forged frames that were counted at the attacker.
+    pub refused: u64,
+    /// Forged frames that reached another port.
+    pub arrived: u64,
+    /// Lost frames of the others.
+    pub lost: u64,
+}
+
+/// What one part of a round saw.
+struct Campaign {
+    mpps: f64,
+    refused: u64,
+    arrived: u64,
+    lost: u64,
+}
+
+fn own(port: usize) -> Access {
+    let addresses = Some(vec![IpAddr::from([10, 0, 0, port as u8 + 1]).into()]);
+    let guard = Guard { macs: vec![MacAddress(mac(port))], addresses, router: false, dhcp_server: false };
+    Access { guard: Some(Arc::new(guard)), ..Access::default() }
+}
+
+/// A datagram in an Ethernet frame.
+fn datagram(from: usize, to: usize, address: u8, ports: [u8; 4]) -> Vec<u8> {
+    let mut frame = frame(from, to);
+    frame[12..24].copy_from_slice(&[0x08, 0x00, 0x45, 0, 0, 50, 0, 0, 0x40, 0, 64, 17]);
+    frame[26..34].copy_from_slice(&[10, 0, 0, address, 10, 0, 0, to as u8 + 1]);
+    frame[34..38].copy_from_slice(&ports);
+    frame
+}
+
+/// Frames that port 2 may not send: by MAC, IPv4, ARP, IPv6 and DHCP.
+fn forged() -> Vec<Vec<u8>> {
+    let typed = |kind: [u8; 2], start: &[u8]| {
+        let mut frame = frame(2, 1);
+        frame[12..14].copy_from_slice(&kind);
+        frame[14..14 + start.len()].copy_from_slice(start);
+        frame
+    };
+    vec![
+        frame(0, 1),
+        datagram(2, 1, 1, [0x10, 0, 0x10, 0]),
+        typed([0x08, 0x06], &[0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 1, 2, 10, 0, 0, 1]),
+        typed([0x86, 0xDD], &[0x60, 0, 0, 0, 0, 10, 17, 64, 0x20, 1, 0x0D, 0xB8]),
+        datagram(2, 1, 3, [0, 67, 0, 68]),
+    ]
+}
+
+fn campaign(attacks: bool, time: Duration) -> Result<Campaign, PortsError> {
+    let mut engine = Engine::new(3, ValeConfig { action: Action::Off, ..ValeConfig::default() });
+    let mut clients = Vec::new();
+    for k in 0..3 {
+        let access = engine.plug_shm(k, &format!("bench-{k}"), BLOCKED_BUFFERS)?;
+        engine.set_access(k, own(k));
+        engine.give(mac(k), 0, k);
+        clients.push(Client::open(access.memory)?);
+    }
+    let (flow, forged) = (datagram(0, 1, 1, [0x10, 0, 0x10, 0]), forged());
+    let (mut sent, mut received, mut arrived, mut next) = (0u64, 0u64, 0u64, 0);
+    let mut into = [0; 64];
+    let started = Instant::now();
+    while received == 0 || started.elapsed() < time {
+        for turn in 0..64 {
+            for _ in 0..32 {
+                sent += u64::from(clients[0].send(&flow)?);
+            }
+            let _ = clients[0].publish();
+            // A core of its own would do that beside the switch.
+            if attacks && turn == 0 {
+                while clients[2].send(&forged[next % forged.len()])? {
+                    next += 1;
+                }
+                let _ = clients[2].publish();
+            }
+            engine.round();
+            while clients[1].receive(&mut into)?.is_some() {
+                let honest = into == flow[..];
+                (received, arrived) = (received + u64::from(honest), arrived + u64::from(!honest));
+            }
+            let _ = clients[1].publish();
+        }
+    }
+    let mpps = received as f64 / started.elapsed().as_secs_f64() / 1e6;
+    while engine.round() > 0 || engine.queued() > 0 {
+        while clients[1].receive(&mut into)?.is_some() {
+            let honest = into == flow[..];
+            (received, arrived) = (received + u64::from(honest), arrived + u64::from(!honest));
+        }
+        let _ = clients[1].publish();
+    }
+    let refused = engine.report(2).map_or(0, |r| r.counters.refused.total_frames());
+    Ok(Campaign { mpps, refused, arrived, lost: sent - received })
+}
+
+/// Measures one flow between locked ports with and without a third one that sends forged frames, in turn, on one core.
+///
+/// # Errors
+/// Memory was not to be had.
+pub fn spoofed(time: Duration, interrupt: &AtomicBool) -> Result<Spoofed, PortsError> {
+    const ROUNDS: u32 = 20;
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        if interrupt.load(Ordering::Relaxed) {
+            break;
+        }
+        rounds.push((campaign(false, time / (2 * ROUNDS))?, campaign(true, time / (2 * ROUNDS))?));
+    }
+    let sorted = |of: &dyn Fn(&(Campaign, Campaign)) -> f64| {
+        let mut values: Vec<f64> = rounds.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    let median = |values: &[f64]| values.get(values.len() / 2).copied().unwrap_or(f64::NAN);
+    let cost = sorted(&|(alone, beside)| (1.0 - beside.mpps / alone.mpps) * 100.0);
+    Ok(Spoofed {
+        rounds: rounds.len(),
+        alone_mpps: median(&sorted(&|r| r.0.mpps)),
+        beside_attacker_mpps: median(&sorted(&|r| r.1.mpps)),
+        cost_percent: median(&cost),
+        least_cost_percent: cost.first().copied().unwrap_or(f64::NAN),
+        most_cost_percent: cost.last().copied().unwrap_or(f64::NAN),
+        refused: rounds.iter().map(|r| r.1.refused).sum(),
+        arrived: rounds.iter().map(|(a, b)| a.arrived + b.arrived).sum(),
+        lost: rounds.iter().map(|(a, b)| a.lost + b.lost).sum(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -371,6 +517,8 @@ mod tests {
         assert!(blocked.lost == 0 && blocked.alone_mpps > 0.0 && blocked.beside_stopped_mpps > 0.0, "{blocked:?}");
         assert!(blocked.held_back > 0 && blocked.output_frames >= BLOCKED_SLOTS && blocked.rounds == 10, "{blocked:?}");
         assert!(blocked.least_cost_percent <= blocked.cost_percent, "{blocked:?}");
+        let spoofed = spoofed(Duration::ZERO, &never).unwrap();
+        assert!(spoofed.refused > 0 && spoofed.arrived + spoofed.lost == 0, "{spoofed:?}");
         let slept = || idle(3, Duration::from_millis(100)).unwrap().wakes_per_second > 0.0;
         assert!((0..300).any(|_| slept()), "a switch at which nothing moves never sleeps");
     }

@@ -9,8 +9,12 @@ use sluicenet_dataplane::shm::Client;
 use sluicenet_dataplane::vhost::driver::{Driver, DriverConfig};
 use sluicenet_dataplane::vhost::{Port, Socket};
 use sluicenet_node::vale::ValeConfig;
+use sluicenet_proto::guard::Guard;
+use sluicenet_wire::ethernet::MacAddress;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,6 +26,18 @@ pub enum Kind {
     Shm,
     /// The queues of virtio network drivers, as QEMU guests have them
     VhostUser,
+}
+
+/// What the ports may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lock {
+    /// Everything
+    None,
+    /// Frames of their own MAC addresses
+    Mac,
+    /// Frames of their own MAC and IPv4 addresses
+    Ip,
 }
 
 /// Settings of the measurement.
@@ -41,6 +57,8 @@ pub struct Ports {
     pub time: Duration,
     /// 1: programs and switch take turns on one core; 2: the switch has a core of its own.
     pub cores: usize,
+    /// What the ports may send.
+    pub lock: Lock,
     /// A directory for sockets.
     pub scratch: PathBuf,
 }
@@ -56,6 +74,8 @@ pub struct Figures {
     pub ports: usize,
     /// Stations behind each port.
     pub stations: usize,
+    /// What the ports may send.
+    pub lock: Lock,
     /// Cores that were busy.
     pub cores: usize,
     /// How long it took.
@@ -167,6 +187,35 @@ struct Programs<E> {
     received: u64,
 }
 
+/// The IPv4 address of all stations at a port.
+fn ipv4(port: usize) -> [u8; 4] {
+    [10, 0, 0, port as u8 + 1]
+}
+
+/// The permissions of a port.
+fn access(ports: &Ports, k: usize) -> Access {
+    let guard = Guard {
+        macs: (0..ports.stations).map(|station| MacAddress(mac(k, station))).collect(),
+        addresses: (ports.lock == Lock::Ip).then(|| vec![IpAddr::from(ipv4(k)).into()]),
+        router: false,
+        dhcp_server: false,
+    };
+    Access { guard: (ports.lock != Lock::None).then(|| Arc::new(guard)), ..Access::default() }
+}
+
+/// The start of a UDP datagram in an Ethernet frame of `len` bytes.
+fn datagram(frame: &mut [u8], from: [u8; 4], to: [u8; 4]) {
+    let len = (frame.len() - 14) as u16;
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    frame[14..24].copy_from_slice(&[0x45, 0, (len >> 8) as u8, len as u8, 0, 0, 0x40, 0, 64, 17]);
+    frame[26..30].copy_from_slice(&from);
+    frame[30..34].copy_from_slice(&to);
+    frame[34..38].copy_from_slice(&[0x10, 0, 0x10, 0]);
+}
+
+/// Bytes of the shortest frame with a UDP datagram.
+const DATAGRAM_MIN: usize = 14 + 20 + 8;
+
 fn mac(port: usize, station: usize) -> [u8; 6] {
     let [high, low] = (station as u16).to_be_bytes();
     [2, 0, 0, high, low, port as u8]
@@ -206,10 +255,15 @@ impl<E: End> Programs<E> {
                 let mut frame = vec![0; ports.size];
                 frame[..6].copy_from_slice(&mac((k + 1) % ports.ports, station));
                 frame[6..12].copy_from_slice(&mac(k, station));
-                // An EtherType for experiments (IEEE 802).
-                frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+                if frame.len() < DATAGRAM_MIN {
+                    // An EtherType for experiments (IEEE 802).
+                    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+                } else {
+                    datagram(&mut frame, ipv4(k), ipv4((k + 1) % ports.ports));
+                }
                 frame
             };
+            engine.set_access(k, access(ports, k));
             for station in 0..ports.stations {
                 engine.give(mac(k, station), 0, k);
             }
@@ -317,6 +371,7 @@ fn measure<E: End>(
         size: ports.size,
         ports: ports.ports,
         stations: ports.stations,
+        lock: ports.lock,
         cores: ports.cores,
         seconds,
         sent,
@@ -337,9 +392,14 @@ mod tests {
         let scratch = std::env::temp_dir().join(format!("sluicenet-bench-ports-{}", std::process::id()));
         std::fs::create_dir_all(&scratch).unwrap();
         for kind in [Kind::Shm, Kind::VhostUser] {
-            for (cores, ports, size, buffers) in [(1, 2, 64, 64), (1, 5, 1_514, 64), (2, 2, 60, 64), (2, 3, 2_048, 4)] {
+            for (cores, ports, size, buffers, lock) in [
+                (1, 2, 64, 64, Lock::None),
+                (1, 5, 1_514, 64, Lock::Mac),
+                (2, 2, 60, 64, Lock::Ip),
+                (2, 3, 2_048, 4, Lock::None),
+            ] {
                 let (stations, time, scratch) = (ports, Duration::from_millis(30), scratch.clone());
-                let ports = Ports { kind, size, ports, stations, buffers, time, cores, scratch };
+                let ports = Ports { kind, size, ports, stations, buffers, time, cores, lock, scratch };
                 let figures = run(&ports, &AtomicBool::new(false)).unwrap();
                 assert!(figures.sent > 0 && figures.lost == 0, "{figures:?}");
             }

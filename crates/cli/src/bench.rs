@@ -40,6 +40,8 @@ enum What {
     Idle(Idle),
     /// The cost of a receiver that has stopped, for the other ports
     Blocked(Seconds),
+    /// The cost of a port that sends forged frames, for the other ports
+    Spoofed(Seconds),
     /// Two tenants send as fast as they can to a third: frames lost, and where
     Overload(OverloadArgs),
     /// TCP between two tenants, with and without segmentation offload
@@ -216,6 +218,9 @@ struct PortsArgs {
     /// 1: programs and switch take turns on one core; 2: the switch has a core of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=2))]
     cores: u16,
+    /// The addresses to which the ports are locked
+    #[arg(long, value_enum, default_value = "none")]
+    lock: ports::Lock,
 }
 
 #[derive(Debug, clap::Args)]
@@ -262,6 +267,7 @@ impl Bench {
             What::Tenant(tenant) => tenant.main(),
             What::Latency(time) => local(local::latency(time.get(), interrupt::flag()), global),
             What::Idle(idle) => local(local::idle(idle.ports.into(), idle.time.get()), global),
+            What::Spoofed(time) => local(local::spoofed(time.get(), interrupt::flag()), global),
             What::Blocked(time) => local(local::blocked(time.get(), interrupt::flag()), global),
         }
     }
@@ -302,6 +308,7 @@ impl PortsArgs {
             buffers: self.buffers,
             time: self.time.get(),
             cores: self.cores.into(),
+            lock: self.lock,
             scratch: scratch.path().to_owned(),
         };
         let f = ports::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
