@@ -24,4 +24,6 @@ fuzz_target!(|input: (u8, &[u8])| {
     // A stricter guard allows nothing more.
     let host = Guard { router: false, dhcp_server: false, ..guard };
     assert!(host.check(head).is_err() || verdict.is_ok());
+    // What was checked is in the bytes that the caller keeps, or there is nothing behind them.
+    assert!(verdict.is_err() || verdict.is_ok_and(|checked| checked.len <= HEAD_LEN || head.len() < checked.len));
 });

@@ -5,7 +5,7 @@
 
 use super::attached::{Kind, call};
 use super::header::put_first_bytes;
-use crate::port::{Descriptor, Port};
+use crate::port::{Descriptor, Port, Segmentation};
 use sluicenet_proto::guard::{Guard, HEAD_LEN, SHORT_HEAD_LEN};
 use sluicenet_proto::loss::DropReason;
 use std::sync::Arc;
@@ -52,9 +52,18 @@ impl Guarded {
             put_first_bytes(first_bytes, bytes);
             self.guard.check(bytes)
         };
-        match check(SHORT_HEAD_LEN) {
+        let checked = match check(SHORT_HEAD_LEN) {
             Err(DropReason::Malformed) if frame.len as usize > SHORT_HEAD_LEN => check(HEAD_LEN)?,
             checked => checked?,
+        };
+        // A checksum is written where the sender says, and segments get headers of their own.
+        let offload = call!(kind, offload(frame.buffer));
+        if let Some((start, offset)) = offload.checksum {
+            // Over IPv4 the cutter itself finds the TCP header.
+            let is_cut = offload.segmentation == Segmentation::Tcp6;
+            if !checked.allows_work((start.into(), offset.into()), is_cut) {
+                return Err(DropReason::Malformed);
+            }
         }
         if self.is_shared {
             let at = frame.buffer as usize;

@@ -135,7 +135,14 @@ fn what_was_decided_about_one_frame_holds_only_for_those_like_it() {
     });
     assert_eq!(got, [segment(0, 1, 20), segment(0, 1, 21)]);
     assert_eq!(rig.engine.report(0).unwrap().counters.refused.frames(DropReason::ForgedIp), 1);
-    assert_eq!(rig.engine.ledger(), (9, 9, 0));
+    // A checksum would be written into the source address.
+    let mut header = left(0);
+    (header[6], header[8]) = (14, 12);
+    assert!(rig.guest(0).send_with(0, &header, &segment(0, 1, 20)).unwrap());
+    assert!(rig.send(0, &segment(0, 1, 22)));
+    rig.until("the next one", |rig| rig.receive(1) == Some(segment(0, 1, 22)));
+    assert_eq!(rig.engine.report(0).unwrap().counters.refused.frames(DropReason::Malformed), 1);
+    assert_eq!(rig.engine.ledger(), (10, 10, 0));
 }
 
 /// A TCP segment over IPv4 of `payload` bytes from guest `from` to guest `to`, its checksum left; headers are 54 bytes.

@@ -49,7 +49,13 @@ const LLC_ARP: u8 = 0x98;
 /// Organisations whose SNAP types are EtherTypes: RFC 1042, and 802.1H.
 const ETHERTYPES_IN_SNAP: [[u8; 3]; 2] = [[0, 0, 0], [0, 0, 0xF8]];
 
+/// Bytes of 802.2 that tell the type of the payload.
+const LLC_LEN: usize = 8;
+/// Bytes of a transport header that may be checked: ports, or an ICMP type.
+const TRANSPORT_LEN: usize = 4;
+
 const IGMP: u8 = 2;
+const TCP: u8 = Protocol::TCP.0;
 /// ICMP's redirect (RFC 792).
 const ICMP_REDIRECT: u8 = 5;
 /// ICMPv6 from a station without an address: two kinds of solicitations, and membership reports (RFC 3590, 4; RFC 3810, 5.2).
@@ -59,6 +65,29 @@ const DHCP_SERVER: u16 = 67;
 const DHCP_CLIENT: u16 = 68;
 const DHCP6_SERVER: u16 = 547;
 const DHCP6_CLIENT: u16 = 546;
+
+/// The part of an allowed frame on which the verdict depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// Bytes from its start that must not change, whatever work is left on the frame.
+    pub len: usize,
+    /// Whether a TCP header is behind them.
+    pub is_tcp: bool,
+}
+
+impl Checked {
+    /// A packet with a transport header at `at`; in a later fragment there is none.
+    fn transport(at: usize, protocol: u8, is_first: bool) -> Checked {
+        let is_tcp = is_first && protocol == TCP;
+        Checked { len: if is_first && !is_tcp { at + TRANSPORT_LEN } else { at }, is_tcp }
+    }
+
+    /// Whether work that is left on the frame changes only what is behind these bytes: a checksum of which the bytes from `start`
+    /// on are summed, and whose field is `offset` bytes behind, or also segmentation of a TCP header at `start`.
+    pub fn allows_work(&self, (start, offset): (usize, usize), is_cut: bool) -> bool {
+        if is_cut { self.is_tcp && start == self.len } else { start + offset >= self.len }
+    }
+}
 
 /// What an endpoint may send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,21 +132,23 @@ impl Guard {
     /// Whether the endpoint may send a frame; `head` are its first bytes, all of them or [`HEAD_LEN`]. Fewer bytes may suffice;
     /// if not, the frame is [`Malformed`].
     #[inline]
-    pub fn check(&self, head: &[u8]) -> Result<(), DropReason> {
+    pub fn check(&self, head: &[u8]) -> Result<Checked, DropReason> {
         let (_, source) = ethernet::addresses(head).ok_or(Malformed)?;
         if !self.macs.is_empty() && !self.macs.contains(&source) {
             return Err(ForgedSource);
         }
         let (kind, packet) = payload(head)?;
-        match kind {
+        let checked = match kind {
             EtherType::IPV4 => self.check_ipv4(packet),
             EtherType::ARP => self.check_arp(source, packet),
             EtherType::IPV6 => self.check_ipv6(source, packet),
-            _ => Ok(()),
-        }
+            EtherType(length) if length < TYPE_MIN => Ok(Checked { len: LLC_LEN, is_tcp: false }),
+            _ => Ok(Checked { len: 0, is_tcp: false }),
+        }?;
+        Ok(Checked { len: head.len() - packet.len() + checked.len, ..checked })
     }
 
-    fn check_ipv4(&self, packet: &[u8]) -> Result<(), DropReason> {
+    fn check_ipv4(&self, packet: &[u8]) -> Result<Checked, DropReason> {
         let header = packet.first_chunk::<{ ipv4::HEADER_LEN }>().ok_or(Malformed)?;
         let header_len = usize::from(header[0] & 0x0F) * 4;
         if header[0] >> 4 != 4 || header_len < ipv4::HEADER_LEN {
@@ -141,17 +172,20 @@ impl Guard {
             }
         }
         match protocol {
-            Protocol::UDP if starts && !self.dhcp_server => is_not_served(ports(payload()?)?, DHCP_SERVER, DHCP_CLIENT),
+            Protocol::UDP if starts && !self.dhcp_server => {
+                is_not_served(ports(payload()?)?, DHCP_SERVER, DHCP_CLIENT)?
+            }
             Protocol::ICMP if starts && !self.router => match payload()?.first() {
-                None => Err(Malformed),
-                Some(&ICMP_REDIRECT) => Err(ForgedRa),
-                Some(_) => Ok(()),
+                None => return Err(Malformed),
+                Some(&ICMP_REDIRECT) => return Err(ForgedRa),
+                Some(_) => {}
             },
-            _ => Ok(()),
+            _ => {}
         }
+        Ok(Checked::transport(header_len, protocol.0, starts))
     }
 
-    fn check_arp(&self, source: MacAddress, packet: &[u8]) -> Result<(), DropReason> {
+    fn check_arp(&self, source: MacAddress, packet: &[u8]) -> Result<Checked, DropReason> {
         let (message, _) = arp::Repr::parse(packet).map_err(|_| Malformed)?;
         // A probe has no sender address (RFC 5227, 2.1.1). One for a foreign address would keep its owner from using it.
         let is_probe = message.operation == Operation::Request && message.sender_ip.is_unspecified();
@@ -159,10 +193,10 @@ impl Guard {
         if !self.is_station(source, message.sender_mac) || !self.allows_ipv4(said) {
             return Err(ForgedArp);
         }
-        Ok(())
+        Ok(Checked { len: arp::LEN, is_tcp: false })
     }
 
-    fn check_ipv6(&self, station: MacAddress, packet: &[u8]) -> Result<(), DropReason> {
+    fn check_ipv6(&self, station: MacAddress, packet: &[u8]) -> Result<Checked, DropReason> {
         let (header, rest) = ipv6::Repr::parse_start(packet).map_err(|_| Malformed)?;
         let upper = ipv6::upper(header.next_header, rest).map_err(|_| Malformed)?;
         let is_first = upper.fragment.is_none_or(|fragment| fragment.offset == 0);
@@ -177,17 +211,19 @@ impl Guard {
         if !may_have_none && !self.allows_ipv6(station, header.source) {
             return Err(ForgedIp);
         }
+        let at = ipv6::HEADER_LEN + rest.len() - upper.payload.len();
+        let checked = Checked::transport(at, upper.protocol, is_first);
         if !is_first {
-            return Ok(());
+            return Ok(checked);
         }
         // Another fragment could overlap the headers behind this one.
         if upper.fragment.is_some() && ipv6::is_extension(upper.protocol) {
             return Err(Malformed);
         }
         if upper.protocol == Protocol::UDP.0 && !self.dhcp_server {
-            return is_not_served(ports(upper.payload)?, DHCP6_SERVER, DHCP6_CLIENT);
+            is_not_served(ports(upper.payload)?, DHCP6_SERVER, DHCP6_CLIENT)?;
         }
-        let Some(kind) = icmp_type.and_then(Kind::of) else { return Ok(()) };
+        let Some(kind) = icmp_type.and_then(Kind::of) else { return Ok(checked) };
         if matches!(kind, Kind::RouterAdvertisement | Kind::Redirect) && !self.router {
             return Err(ForgedRa);
         }
@@ -197,7 +233,8 @@ impl Guard {
         if rest.len() < usize::from(header.payload_len) {
             return Err(Malformed);
         }
-        self.check_neighbour(station, header.source, upper.payload)
+        self.check_neighbour(station, header.source, upper.payload)?;
+        Ok(Checked { len: at + upper.payload.len(), ..checked })
     }
 
     /// Checks a whole message of neighbour discovery.

@@ -90,12 +90,13 @@ fn ndp(icmp_type: u8, target: Option<Ipv6Addr>, mac: Option<[u8; 6]>) -> Vec<u8>
 
 #[track_caller]
 fn check(guard: &Guard, frame: &[u8], expected: Result<(), DropReason>) {
+    let verdict = |head: &[u8]| guard.check(head).map(|checked| assert!(checked.len >= 14));
     for tags in [&[][..], &[0x8100], &[0x88A8, 0x8100], &[0x8100, 0x8100, 0x8100], &[0x9100], &[0x22E9]] {
         let frame = tagged(frame, tags);
-        assert_eq!(guard.check(&frame[..frame.len().min(HEAD_LEN)]), expected, "behind {tags:x?}");
+        assert_eq!(verdict(&frame[..frame.len().min(HEAD_LEN)]), expected, "behind {tags:x?}");
         // Fewer bytes never allow what all of them forbid.
         for len in 0..frame.len().min(HEAD_LEN) {
-            let found = guard.check(&frame[..len]);
+            let found = verdict(&frame[..len]);
             assert!(found == Err(Malformed) || found == expected, "{len} bytes: {found:?}");
         }
     }
@@ -288,5 +289,38 @@ fn ip_in_802_2_frames_is_refused() {
         (&[0xAA, 0xAA, 3, 0, 0, 0xC, 0x20, 0], Ok(())),
     ] {
         check(&guard, &frame(ME, 100, &[llc, &[0; 46]].concat()), expected);
+    }
+}
+
+#[test]
+fn work_that_is_left_on_a_frame_changes_nothing_that_was_checked() {
+    let guard = guard();
+    let allows = |frame: &[u8], start: usize, offset: usize, is_cut| {
+        guard.check(&frame[..frame.len().min(HEAD_LEN)]).unwrap().allows_work((start, offset), is_cut)
+    };
+    let tcp = ipv4(MY_IP, 6, 0, &[0x50; 40]);
+    let datagram = ipv4(MY_IP, 17, 0, &udp(4000, 4000));
+    let behind_options = ipv6(mine(), 60, &options(6, &[0x50; 40]));
+    let advertisement = ipv6(mine(), 58, &ndp(136, Some(mine()), Some(ME)));
+    for (name, frame, start, offset, checksum, cut) in [
+        ("TCP", &tcp, 34, 16, true, true),
+        ("TCP, at the source address", &tcp, 14, 12, false, false),
+        ("TCP, at the type", &tagged(&tcp, &[0x8100]), 14, 2, false, false),
+        ("TCP, with another header", &tcp, 38, 16, true, false),
+        ("TCP behind a tag", &tagged(&tcp, &[0x8100]), 38, 16, true, true),
+        ("UDP", &datagram, 34, 6, true, false),
+        ("UDP, at the ports", &datagram, 34, 0, false, false),
+        ("UDP, inside a tunnel", &datagram, 60, 16, true, false),
+        ("TCP behind options", &behind_options, 62, 16, true, true),
+        ("TCP behind options, cut at the options", &behind_options, 54, 16, true, false),
+        ("ND, at the target", &advertisement, 54, 8, false, false),
+        ("ND, as TCP", &advertisement, 86, 16, true, false),
+        ("ARP", &arp(2, ME, MY_IP, MY_IP), 14, 14, false, false),
+    ] {
+        assert_eq!(
+            (allows(frame, start, offset, false), allows(frame, start, offset, true)),
+            (checksum, cut),
+            "{name}"
+        );
     }
 }
