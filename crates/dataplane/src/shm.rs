@@ -337,6 +337,14 @@ impl Port {
         to.hand_over(empty, len);
     }
 
+    /// Copies a frame into an empty buffer of `to`, with `head` in place of its first bytes.
+    #[inline(always)]
+    pub fn copy_checked(&self, frame: Descriptor, head: &[u8], to: &mut Port, empty: u32) {
+        self.buffers.copy(frame.buffer, frame.len as usize, [0; 2], &to.buffers, empty);
+        to.buffers.write(empty, head);
+        to.hand_over(empty, frame.len);
+    }
+
     /// Names a filled buffer to the program.
     #[inline(always)]
     pub fn hand_over(&mut self, buffer: u32, len: u32) {

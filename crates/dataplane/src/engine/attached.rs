@@ -220,19 +220,23 @@ fn read(kind: &Kind, guarded: &Option<Box<Guarded>>, buffer: u32, first_bytes: [
     }
 }
 
-/// Passes frames between two ports of a kind while the decision on the first, `first_bytes`, holds for those after it; `None`
-/// if each frame needs its own decision.
+/// Passes frames between two ports of a kind while the decision on the first, in buffer `shown` with `first_bytes`, holds for those
+/// after it; `None` if each frame needs its own decision.
 #[inline(always)]
 pub(super) fn pass_run(
     from: &mut Attached,
     to: &mut Attached,
-    first_bytes: [u64; 2],
+    (shown, first_bytes): (u32, [u64; 2]),
     limit: u32,
 ) -> Option<Result<Passed, BrokenPort>> {
     let unseen = from.tap.is_none() & to.tap.is_none();
     match (&mut from.kind, &mut to.kind) {
         (Kind::Shm(sender), Kind::Shm(receiver)) if from.plain & unseen => {
             Some(sender.pass_run(receiver, first_bytes, run_mask(first_bytes), limit))
+        }
+        (Kind::Shm(sender), Kind::Shm(receiver)) if unseen & to.present => {
+            let guarded = from.guarded.as_ref()?;
+            Some(guarded.pass_run((sender, receiver), shown, first_bytes, run_mask(first_bytes), limit))
         }
         (Kind::Vhost(sender), Kind::Vhost(receiver)) if unseen & from.guarded.is_none() & to.present => {
             Some(Ok(sender.pass_run(receiver, first_bytes, run_mask(first_bytes), limit)))

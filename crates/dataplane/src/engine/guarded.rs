@@ -5,8 +5,9 @@
 
 use super::attached::{Kind, call};
 use super::header::put_first_bytes;
-use crate::port::{Descriptor, Port, Segmentation};
-use sluicenet_proto::guard::{Guard, HEAD_LEN, SHORT_HEAD_LEN};
+use crate::port::{BrokenPort, Descriptor, Passed, Port, Segmentation};
+use crate::shm;
+use sluicenet_proto::guard::{Checked, Guard, HEAD_LEN, SHORT_HEAD_LEN};
 use sluicenet_proto::loss::DropReason;
 use std::sync::Arc;
 
@@ -43,19 +44,7 @@ impl Guarded {
     /// Checks a frame that its port shows.
     #[inline]
     pub(super) fn check(&mut self, kind: &Kind, frame: Descriptor, first_bytes: [u64; 2]) -> Result<(), DropReason> {
-        let mut head = Head::NONE;
-        let mut check = |most: usize| {
-            let len = (frame.len as usize).min(most);
-            head.len = len as u8;
-            let bytes = &mut head.bytes[..len];
-            call!(kind, read(frame.buffer, bytes));
-            put_first_bytes(first_bytes, bytes);
-            self.guard.check(bytes)
-        };
-        let checked = match check(SHORT_HEAD_LEN) {
-            Err(DropReason::Malformed) if frame.len as usize > SHORT_HEAD_LEN => check(HEAD_LEN)?,
-            checked => checked?,
-        };
+        let (head, checked) = self.look_at(frame.len, first_bytes, |into| call!(kind, read(frame.buffer, into)))?;
         // A checksum is written where the sender says, and segments get headers of their own.
         let offload = call!(kind, offload(frame.buffer));
         if let Some((start, offset)) = offload.checksum {
@@ -73,6 +62,67 @@ impl Guarded {
             self.heads[at] = head;
         }
         Ok(())
+    }
+
+    /// The checked start of a frame, which `read` copies, and the verdict.
+    #[inline(always)]
+    fn look_at(
+        &self,
+        frame_len: u32,
+        first_bytes: [u64; 2],
+        read: impl Fn(&mut [u8]),
+    ) -> Result<(Head, Checked), DropReason> {
+        let mut head = Head::NONE;
+        let mut check = |most: usize| {
+            let len = (frame_len as usize).min(most);
+            head.len = len as u8;
+            let bytes = &mut head.bytes[..len];
+            read(bytes);
+            put_first_bytes(first_bytes, bytes);
+            self.guard.check(bytes)
+        };
+        let checked = match check(SHORT_HEAD_LEN) {
+            Err(DropReason::Malformed) if frame_len as usize > SHORT_HEAD_LEN => check(HEAD_LEN)?,
+            checked => checked?,
+        };
+        Ok((head, checked))
+    }
+
+    /// Passes up to `limit` frames between two programs while their first 16 bytes equal `first_bytes`, the last 8 where `mask`
+    /// has ones, and the guard allows them. `checked` is the buffer of a frame that was checked already.
+    #[inline]
+    pub(super) fn pass_run(
+        &self,
+        (from, to): (&mut shm::Port, &mut shm::Port),
+        checked: u32,
+        first_bytes: [u64; 2],
+        mask: u64,
+        limit: u32,
+    ) -> Result<Passed, BrokenPort> {
+        let mut passed = Passed::default();
+        while passed.frames < limit {
+            let Some(frame) = from.next_frame()? else { break };
+            let own = if frame.buffer == checked { first_bytes } else { from.buffers().first_bytes(frame.buffer) };
+            if (own[0] ^ first_bytes[0]) | ((own[1] ^ first_bytes[1]) & mask) != 0 {
+                break;
+            }
+            let head = if frame.buffer == checked {
+                self.heads[checked as usize]
+            } else {
+                let found = self.look_at(frame.len, own, |into| from.buffers().read(frame.buffer, into));
+                // A frame that is not allowed is refused in its own turn.
+                let Ok((head, _)) = found else { break };
+                head
+            };
+            // A broken receiver is found in its own turn.
+            let Ok(Some(empty)) = to.empty_buffer() else { break };
+            from.copy_checked(frame, &head.bytes[..head.len.into()], to, empty);
+            from.accept();
+            from.give_back(frame.buffer);
+            passed.frames += 1;
+            passed.bytes += u64::from(frame.len);
+        }
+        Ok(passed)
     }
 
     /// Overwrites the start of a frame with its checked bytes, if its endpoint could have changed them. Returns false if they

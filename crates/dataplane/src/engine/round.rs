@@ -385,7 +385,7 @@ fn pass_now(
     let clear = vale.is_clear(k) & to.pace.is_none();
     if clear
         && most > 0
-        && let Some(run) = pass_run(from, to, lent.first_bytes, most as u32)
+        && let Some(run) = pass_run(from, to, (lent.buffer, lent.first_bytes), most as u32)
     {
         let run = run?;
         if run.frames > 0 {
