@@ -10,6 +10,7 @@ use crate::ring::{Broken, Consumer, Producer};
 use core::sync::atomic::Ordering;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use sluicenet_node::vale::Action;
+use sluicenet_proto::guard::HEAD_LEN;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::{self, Cargo, Flow};
 use std::io;
@@ -34,6 +35,8 @@ const AT_FULL: usize = 64;
 pub const FULL_MAX: usize = 64;
 const AT_RINGS: usize = 256;
 const _: () = assert!(AT_FULL + 2 * FULL_MAX <= AT_RINGS);
+/// A cache line.
+const LINE: usize = 64;
 /// Bytes of a frame that may hold its UDP port: IPv4 after a tag, with all options.
 const HEADERS_MOST: usize = 96;
 
@@ -337,11 +340,17 @@ impl Port {
         to.hand_over(empty, len);
     }
 
-    /// Copies a frame into an empty buffer of `to`, with `head` in place of its first bytes.
+    /// Copies a frame into an empty buffer of `to`, with the first `len` bytes of `head` in place of its own. The bytes of `head`
+    /// behind these are any.
     #[inline(always)]
-    pub fn copy_checked(&self, frame: Descriptor, head: &[u8], to: &mut Port, empty: u32) {
-        self.buffers.copy(frame.buffer, frame.len as usize, [0; 2], &to.buffers, empty);
-        to.buffers.write(empty, head);
+    pub fn copy_checked(&self, frame: Descriptor, head: &[u8; HEAD_LEN], len: usize, to: &mut Port, empty: u32) {
+        if frame.len > LINE as u32 {
+            self.buffers.copy_behind_first_line(frame.buffer, frame.len as usize, &to.buffers, empty);
+        }
+        to.buffers.write(empty, &head[..LINE]);
+        if len > LINE {
+            to.buffers.write_at(empty, LINE, &head[LINE..len]);
+        }
         to.hand_over(empty, frame.len);
     }
 

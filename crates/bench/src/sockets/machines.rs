@@ -48,7 +48,7 @@ impl Machines {
         for (i, (server, k)) in at.into_iter().enumerate() {
             let (lan, engine) = (&servers.lan, &mut servers.engines[server]);
             let name = format!("machine-{i}");
-            let access = Access { domain: Some(TENANT), priority: Some(CLASS), address: None };
+            let access = Access { domain: Some(TENANT), priority: Some(CLASS), guard: None };
             if guest == Guest::Tcplight {
                 let shared = engine.plug_shm(k, &name, BUFFERS)?;
                 engine.set_access(k, access);

@@ -44,7 +44,10 @@ impl Guarded {
     /// Checks a frame that its port shows.
     #[inline]
     pub(super) fn check(&mut self, kind: &Kind, frame: Descriptor, first_bytes: [u64; 2]) -> Result<(), DropReason> {
-        let (head, checked) = self.look_at(frame.len, first_bytes, |into| call!(kind, read(frame.buffer, into)))?;
+        let mut head = Head::NONE;
+        let len = frame.len as usize;
+        let read = |into: &mut [u8; HEAD_LEN], most: usize| call!(kind, read(frame.buffer, &mut into[..len.min(most)]));
+        let checked = self.look_at(&mut head, frame.len, first_bytes, read)?;
         // A checksum is written where the sender says, and segments get headers of their own.
         let offload = call!(kind, offload(frame.buffer));
         if let Some((start, offset)) = offload.checksum {
@@ -64,28 +67,26 @@ impl Guarded {
         Ok(())
     }
 
-    /// The checked start of a frame, which `read` copies, and the verdict.
+    /// Checks the start of a frame, of which `read` copies at least so many bytes as there are, up to a number.
     #[inline(always)]
     fn look_at(
         &self,
+        head: &mut Head,
         frame_len: u32,
         first_bytes: [u64; 2],
-        read: impl Fn(&mut [u8]),
-    ) -> Result<(Head, Checked), DropReason> {
-        let mut head = Head::NONE;
+        read: impl Fn(&mut [u8; HEAD_LEN], usize),
+    ) -> Result<Checked, DropReason> {
         let mut check = |most: usize| {
             let len = (frame_len as usize).min(most);
             head.len = len as u8;
-            let bytes = &mut head.bytes[..len];
-            read(bytes);
-            put_first_bytes(first_bytes, bytes);
-            self.guard.check(bytes)
+            read(&mut head.bytes, most);
+            put_first_bytes(first_bytes, &mut head.bytes[..len]);
+            self.guard.check(&head.bytes[..len])
         };
-        let checked = match check(SHORT_HEAD_LEN) {
-            Err(DropReason::Malformed) if frame_len as usize > SHORT_HEAD_LEN => check(HEAD_LEN)?,
-            checked => checked?,
-        };
-        Ok((head, checked))
+        match check(SHORT_HEAD_LEN) {
+            Err(DropReason::Malformed) if frame_len as usize > SHORT_HEAD_LEN => check(HEAD_LEN),
+            checked => checked,
+        }
     }
 
     /// Passes up to `limit` frames between two programs while their first 16 bytes equal `first_bytes`, the last 8 where `mask`
@@ -100,23 +101,29 @@ impl Guarded {
         limit: u32,
     ) -> Result<Passed, BrokenPort> {
         let mut passed = Passed::default();
+        let mut head = Head::NONE;
         while passed.frames < limit {
             let Some(frame) = from.next_frame()? else { break };
             let own = if frame.buffer == checked { first_bytes } else { from.buffers().first_bytes(frame.buffer) };
             if (own[0] ^ first_bytes[0]) | ((own[1] ^ first_bytes[1]) & mask) != 0 {
                 break;
             }
-            let head = if frame.buffer == checked {
-                self.heads[checked as usize]
+            if frame.buffer == checked {
+                head = self.heads[checked as usize];
             } else {
-                let found = self.look_at(frame.len, own, |into| from.buffers().read(frame.buffer, into));
+                // A buffer has room for every head, whatever the length of its frame. These lengths are known at compile time.
+                let read = |into: &mut [u8; HEAD_LEN], most: usize| match most {
+                    SHORT_HEAD_LEN => from.buffers().read(frame.buffer, &mut into[..SHORT_HEAD_LEN]),
+                    _ => from.buffers().read(frame.buffer, into),
+                };
                 // A frame that is not allowed is refused in its own turn.
-                let Ok((head, _)) = found else { break };
-                head
-            };
+                if self.look_at(&mut head, frame.len, own, read).is_err() {
+                    break;
+                }
+            }
             // A broken receiver is found in its own turn.
             let Ok(Some(empty)) = to.empty_buffer() else { break };
-            from.copy_checked(frame, &head.bytes[..head.len.into()], to, empty);
+            from.copy_checked(frame, &head.bytes, head.len.into(), to, empty);
             from.accept();
             from.give_back(frame.buffer);
             passed.frames += 1;

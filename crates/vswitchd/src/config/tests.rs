@@ -182,7 +182,7 @@ fn what_is_wrong_is_refused_with_its_line() {
                 "[switch]\nports = 2\nstations = 1\n{port}mac = \"02:00:00:00:00:01\"\n[[port]]\nname = \"b\"\nkind = \"shm\"\nmac = \"02:00:00:00:00:02\""
             ),
             3,
-            "2 ports have a `mac`",
+            "the ports have 2 MAC addresses",
         ),
         (&format!("{port}{port}"), 4, "two ports are called `a`"),
         (&format!("{UPLINK}[zcredit]\nrx_queue = 0"), 10, "out of range"),

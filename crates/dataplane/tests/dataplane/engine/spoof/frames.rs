@@ -76,7 +76,7 @@ pub fn random(rng: &mut Rng) -> Vec<u8> {
     let address = any(rng, &[OWN, OWN, OWN_NETWORK, FOREIGN, Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST]);
     let address_6 = any(rng, &[OWN_6, OWN_6, link_local(from), FOREIGN_6, link_local(mac(VICTIM)), NO_6]);
     let id = rng.below(4) as u8;
-    let (kind, packet) = match rng.below(10) {
+    let (kind, packet): (u16, Vec<u8>) = match rng.below(10) {
         0 => (0x88B5, vec![0; 46]),
         1 | 2 => {
             let station = any(rng, &[from, from, mac(VICTIM)]);
@@ -104,7 +104,7 @@ pub fn random(rng: &mut Rng) -> Vec<u8> {
     };
     let mut frame = if rng.below(12) == 0 {
         let organisation = any(rng, &[[0, 0, 0], [0, 0, 0xF8], [0, 0, 0xC]]);
-        let snap = [&[0xAA, 0xAA, 3], &organisation[..], &(kind as u16).to_be_bytes(), &packet].concat();
+        let snap = [&[0xAA, 0xAA, 3], &organisation[..], &kind.to_be_bytes(), &packet].concat();
         ethernet(to, from, packet.len() as u16 + 8, &snap)
     } else {
         ethernet(to, from, kind, &packet)

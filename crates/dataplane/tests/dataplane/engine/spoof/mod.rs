@@ -296,7 +296,7 @@ fn campaign(seed: u64, is_locked: bool) -> [u64; 3] {
         let last = step == 59;
         for _ in 0..if last { 200 } else { 1 } {
             world.engine.round();
-            for k in 1..4 {
+            for (k, receiver) in receivers.iter_mut().enumerate().skip(1) {
                 if !last && rng.below(3) == 0 {
                     continue;
                 }
@@ -307,7 +307,7 @@ fn campaign(seed: u64, is_locked: bool) -> [u64; 3] {
                         continue;
                     }
                     arrived += 1;
-                    let claims = receivers[k].claims(&frame);
+                    let claims = receiver.claims(&frame);
                     let forged = claims.iter().find(|&&claim| !is_own(claim));
                     assert!(!is_locked || forged.is_none(), "seed {seed}: {forged:?}, port {k} got {frame:02x?}");
                     in_foreign_names += u64::from(forged.is_some());
