@@ -17,12 +17,12 @@ help: ## This list
 rust:
 	@CARGO="$(CARGO)" scripts/tools.sh rust
 
-build: command wheel ## The command in target/release/sluicenet and the Python package in .venv
+build: command wheel ## The command and the CNI plugin in target/release, and the Python package in .venv
 
 # Naming the Python package builds nothing of it, but makes cargo choose the dependencies' features as for the wheel: what
 # the two share is then built once.
 command: rust
-	$(CARGO) build --release --locked -p sluicenet-cli -p sluicenet-python --bin sluicenet
+	$(CARGO) build --release --locked -p sluicenet-cli -p sluicenet-cni -p sluicenet-python --bin sluicenet --bin sluicenet-cni
 
 # The extras are for dataframes, plots and progress; the versions are those the tests run with.
 wheel: rust $(VENV)/.ready

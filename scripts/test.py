@@ -63,7 +63,7 @@ class Count:
     remarks: list[str] = field(default_factory=list)
     times: list[tuple[float, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    # What tests find in their environment: Python with the wheel, and the library of light sockets.
+    # What tests find in their environment: Python with the wheel, the library of light sockets, the CNI plugin.
     variables: dict[str, str] = field(default_factory=lambda: {"SLUICENET_PYTHON": sys.executable})
 
     def remark(self, text: str) -> None:
@@ -96,8 +96,8 @@ class Program:
         ]
 
 
-def build_preload() -> str:
-    """Builds the library of light sockets, as the tests are built; its path."""
+def build_beside() -> dict[str, str]:
+    """Builds what tests of other crates run, as the tests are built: its paths, by the variables that the tests read."""
     # Of all crates, so that features are chosen as for the tests, and nothing is compiled twice.
     command = [*CARGO, "build", "--locked", "--profile=test", "--message-format=json-render-diagnostics"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
@@ -105,7 +105,8 @@ def build_preload() -> str:
         sys.exit(done.returncode)
     messages = map(json.loads, done.stdout.splitlines())
     files = [name for message in messages for name in message.get("filenames", [])]
-    return next(name for name in files if name.endswith("libsluicenet_socket.so"))
+    wanted = {"SLUICENET_PRELOAD": "/libsluicenet_socket.so", "SLUICENET_CNI": "/sluicenet-cni"}
+    return {variable: next(name for name in files if name.endswith(end)) for variable, end in wanted.items()}
 
 
 def compile_tests(arguments: argparse.Namespace) -> Iterator[Program]:
@@ -315,7 +316,7 @@ def main() -> None:
         signal.signal(number, interrupted)
     begun = time.monotonic()
     count = Count()
-    count.variables["SLUICENET_PRELOAD"] = build_preload()
+    count.variables |= build_beside()
     verdicts: list[bool] = []
     computing: list[Program] = []
     # What the lanes of the real world do; None ends them.

@@ -92,6 +92,8 @@ pub struct About {
     pub name: String,
     /// The size of the largest IP packet that reaches other servers, in bytes; none without an uplink.
     pub mtu: Option<u32>,
+    /// Ports that can still be added.
+    pub ports_free: usize,
 }
 
 /// The control socket of a switch; its file is removed when dropped.

@@ -93,9 +93,15 @@ impl Served for Daemon {
                 return self.status().map_or_else(|e| Answer::Error(e.to_string()), |s| Answer::Status(Box::new(s)));
             }
             Request::About => {
-                let name = self.state().config.name.clone();
+                let (name, ports_free) = {
+                    let state = self.state();
+                    (state.config.name.clone(), state.config.ports_max.saturating_sub(state.ports.len()))
+                };
                 let mtu = self.remote.run(|engine| engine.mtu());
-                return mtu.map_or_else(|e| Answer::Error(e.to_string()), |mtu| Answer::About(About { name, mtu }));
+                return mtu.map_or_else(
+                    |e| Answer::Error(e.to_string()),
+                    |mtu| Answer::About(About { name, mtu, ports_free }),
+                );
             }
             Request::AddPort { name, settings } => port_from_words(&name, &settings)
                 .map_err(|e| format!("port {name:?}: {}", e.sentence()))

@@ -3,21 +3,24 @@
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_testkit::Dir;
 use sluicenet_testkit::netns::{missing, system};
+use sluicenet_vswitchd::control::{Answer, Request, ask};
+use sluicenet_vswitchd::status::Status;
 use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A switch without a file, and the namespaces that are attached to it.
-struct Empty {
-    child: Child,
-    dir: Dir,
-    name: String,
+pub struct Empty {
+    pub child: Child,
+    pub dir: Dir,
+    pub name: String,
     namespaces: Vec<String>,
 }
 
 impl Empty {
-    fn new(test: &str) -> Empty {
+    pub fn new(test: &str) -> Empty {
         let (dir, name) = (Dir::new(&format!("attach-{test}")), format!("{test}{}", std::process::id()));
         let child = run(&dir, &name);
         let empty = Empty { child, dir, name, namespaces: Vec::new() };
@@ -26,23 +29,23 @@ impl Empty {
     }
     fn wait(&self) {
         let until = Instant::now() + Duration::from_secs(60);
-        while UnixStream::connect(self.dir.0.join("vs.sock")).is_err() {
+        while UnixStream::connect(self.control()).is_err() {
             assert!(Instant::now() < until, "the switch did not start");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
     /// The name of a namespace, deleted with this value.
-    fn namespace(&mut self, n: usize) -> String {
+    pub fn namespace(&mut self, n: usize) -> String {
         let name = format!("sluice-{}-{n}", self.name);
         self.namespaces.push(name.clone());
         name
     }
     fn tell(&self, words: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
-        command.args(["--quiet", "switch"]).args(words.split(' ')).arg("--control").arg(self.dir.0.join("vs.sock"));
+        command.args(["--quiet", "switch"]).args(words.split(' ')).arg("--control").arg(self.control());
         command.output().unwrap()
     }
-    fn done(&self, words: &str) {
+    pub fn done(&self, words: &str) {
         let out = self.tell(words);
         assert!(out.status.success(), "{words}: {}", String::from_utf8_lossy(&out.stderr));
     }
@@ -52,21 +55,24 @@ impl Empty {
         assert!(!out.status.success(), "{words}");
         String::from_utf8(out.stderr).unwrap()
     }
-    fn ports(&self) -> Vec<String> {
-        let status = match sluicenet_vswitchd::control::ask(
-            &self.dir.0.join("vs.sock"),
-            &sluicenet_vswitchd::control::Request::Show,
-        ) {
-            Ok(sluicenet_vswitchd::control::Answer::Status(status)) => status,
+    pub fn control(&self) -> PathBuf {
+        self.dir.0.join("vs.sock")
+    }
+    pub fn status(&self) -> Status {
+        match ask(&self.control(), &Request::Show) {
+            Ok(Answer::Status(status)) => *status,
             other => panic!("{other:?}"),
-        };
+        }
+    }
+    pub fn ports(&self) -> Vec<String> {
+        let status = self.status();
         status.ports.iter().filter(|port| port.is_present()).map(|port| port.name.clone()).collect()
     }
     fn switch_netns(&self) -> String {
         format!("sluicenet-{}", self.name)
     }
     /// Asserts that nothing of an attachment is left.
-    fn is_clean(&self) {
+    pub fn is_clean(&self) {
         assert_eq!(self.ports(), Vec::<String>::new());
         let left = std::fs::read_dir(self.dir.0.join("vs.ports")).map_or(0, Iterator::count);
         assert_eq!(left, 0, "records");
@@ -95,7 +101,7 @@ fn run(dir: &Dir, name: &str) -> Child {
 }
 
 /// A datagram from one namespace to an address of another one.
-fn reaches(from: &str, to: &str, address: &str) {
+pub fn reaches(from: &str, to: &str, address: &str) {
     let bound = |netns: &str, at: &str| {
         let socket = Namespace::open(netns).unwrap().enter(|| UdpSocket::bind(at)).unwrap().unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

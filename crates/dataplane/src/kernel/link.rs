@@ -11,7 +11,9 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
+const RTM_GETADDR: u16 = 22;
 const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_NEWQDISC: u16 = 36;
 const RTM_GETQDISC: u16 = 38;
@@ -30,6 +32,20 @@ const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 const IFF_UP: u32 = 1;
+
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
+const RTA_METRICS: u16 = 8;
+const RTA_TABLE: u16 = 15;
+const RTAX_MTU: u16 = 2;
+const RTAX_ADVMSS: u16 = 8;
+/// The table of routes that all look-ups use (`RT_TABLE_MAIN`).
+pub const MAIN_TABLE: u32 = 254;
 
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
@@ -104,6 +120,25 @@ pub struct Link {
     pub stats: LinkStats,
 }
 
+/// A route by a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Its destinations: an address and the bits of its prefix.
+    pub to: (IpAddr, u8),
+    /// The next hop; none if the destinations are on the link.
+    pub via: Option<IpAddr>,
+    /// The MTU of the path.
+    pub mtu: Option<u32>,
+    /// The largest TCP segment to announce.
+    pub advmss: Option<u32>,
+    /// Its priority; the lowest one counts.
+    pub priority: Option<u32>,
+    /// Its table; default [`MAIN_TABLE`].
+    pub table: Option<u32>,
+    /// How far its destinations are: 0 anywhere, 253 on the link, 254 the host; default by the next hop.
+    pub scope: Option<u8>,
+}
+
 /// A token bucket that a device's frames wait at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
@@ -140,6 +175,11 @@ fn octets(address: IpAddr) -> Vec<u8> {
         IpAddr::V4(a) => a.octets().to_vec(),
         IpAddr::V6(a) => a.octets().to_vec(),
     }
+}
+
+fn address(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()
 }
 
 fn family(address: IpAddr) -> u8 {
@@ -275,21 +315,33 @@ impl Links {
         self.0.tell(message).tried(|| format!("the address {address}/{prefix} of {name}"))
     }
 
-    /// Adds a route by a device to the networks of `to`, an address and the bits of its prefix, directly or through `via`. A
-    /// next hop in none of the device's networks is assumed to be on its link.
-    pub fn add_route(&mut self, name: &str, to: (IpAddr, u8), via: Option<IpAddr>) -> Result<(), KernelError> {
-        const MAIN: u8 = 254;
+    /// Adds a route by a device. A next hop in none of the device's networks is assumed to be on its link.
+    pub fn add_route(&mut self, name: &str, route: &Route) -> Result<(), KernelError> {
         const STATIC: u8 = 4;
         const ON_LINK_SCOPE: u8 = 253;
         const UNICAST: u8 = 1;
         const ON_LINK: u32 = 4;
-        let index = self.get(name)?.index;
-        let scope = if via.is_none() && to.0.is_ipv4() { ON_LINK_SCOPE } else { 0 };
-        let mut header = [family(to.0), to.1, 0, 0, MAIN, STATIC, scope, UNICAST, 0, 0, 0, 0];
+        let (index, Route { to, via, .. }) = (self.get(name)?.index, *route);
+        let scope = route.scope.unwrap_or(if via.is_none() && to.0.is_ipv4() { ON_LINK_SCOPE } else { 0 });
+        let table = route.table.unwrap_or(MAIN_TABLE);
+        let mut header =
+            [family(to.0), to.1, 0, 0, u8::try_from(table).unwrap_or(0), STATIC, scope, UNICAST, 0, 0, 0, 0];
         let message = |header: &[u8; 12]| {
-            let message = Message::new(RTM_NEWROUTE, ACK | CREATE | EXCLUSIVE, header).with(4, &index.to_ne_bytes());
-            let message = if to.1 > 0 { message.with(1, &octets(to.0)) } else { message };
-            via.iter().fold(message, |message, via| message.with(5, &octets(*via)))
+            let with = |message: Message, kind, value: Option<u32>| match value {
+                Some(value) => message.with(kind, &value.to_ne_bytes()),
+                None => message,
+            };
+            let message =
+                Message::new(RTM_NEWROUTE, ACK | CREATE | EXCLUSIVE, header).with(RTA_OIF, &index.to_ne_bytes());
+            let message = if to.1 > 0 { message.with(RTA_DST, &octets(to.0)) } else { message };
+            let message = via.iter().fold(message, |message, via| message.with(RTA_GATEWAY, &octets(*via)));
+            let message = with(with(message, RTA_PRIORITY, route.priority), RTA_TABLE, Some(table));
+            match (route.mtu, route.advmss) {
+                (None, None) => message,
+                (mtu, advmss) => {
+                    message.with_nested(RTA_METRICS, &[], |m| with(with(m, RTAX_MTU, mtu), RTAX_ADVMSS, advmss))
+                }
+            }
         };
         let mut told = self.0.tell(message(&header));
         let unreachable = |e: &io::Error| {
@@ -305,6 +357,63 @@ impl Links {
             Some(via) => format!("the route to {}/{} through {via} by {name}", to.0, to.1),
             None => format!("the route to {}/{} by {name}", to.0, to.1),
         })
+    }
+
+    /// The addresses of a device, with the bits of their networks.
+    pub fn addresses(&mut self, name: &str) -> Result<Vec<(IpAddr, u8)>, KernelError> {
+        let (index, mut found) = (self.get(name)?.index, Vec::new());
+        let asked = self.0.ask(Message::new(RTM_GETADDR, DUMP, &[0; 8]), |kind, body| {
+            if kind != RTM_NEWADDR || body.len() < 8 || word(body, 4) != index {
+                return;
+            }
+            // Between two points the first one is that of the other end.
+            let of =
+                |wanted| attributes(&body[8..]).find(|&(kind, _)| kind == wanted).and_then(|(_, value)| address(value));
+            found.extend(of(IFA_LOCAL).or_else(|| of(IFA_ADDRESS)).map(|address| (address, body[1])));
+        });
+        asked.tried(|| format!("the addresses of {name}"))?;
+        Ok(found)
+    }
+
+    /// The routes by a device, of all tables.
+    pub fn routes(&mut self, name: &str) -> Result<Vec<Route>, KernelError> {
+        let (index, mut found) = (self.get(name)?.index, Vec::new());
+        let asked = self.0.ask(Message::new(RTM_GETROUTE, DUMP, &[0; 12]), |kind, body| {
+            if kind != RTM_NEWROUTE || body.len() < 12 {
+                return;
+            }
+            let v4 = i32::from(body[0]) == libc::AF_INET;
+            let all: IpAddr = if v4 { [0; 4].into() } else { [0; 16].into() };
+            let (mut by, mut table) = (0, u32::from(body[4]));
+            let mut route = Route {
+                to: (all, body[1]),
+                via: None,
+                mtu: None,
+                advmss: None,
+                priority: None,
+                table: None,
+                scope: Some(body[6]),
+            };
+            for (kind, value) in attributes(&body[12..]) {
+                match kind {
+                    RTA_OIF => by = word(value, 0),
+                    RTA_DST => route.to.0 = address(value).unwrap_or(all),
+                    RTA_GATEWAY => route.via = address(value),
+                    RTA_PRIORITY => route.priority = Some(word(value, 0)),
+                    RTA_TABLE => table = word(value, 0),
+                    RTA_METRICS => {
+                        let of = |wanted| {
+                            attributes(value).find(|&(kind, _)| kind == wanted).map(|(_, value)| word(value, 0))
+                        };
+                        (route.mtu, route.advmss) = (of(RTAX_MTU), of(RTAX_ADVMSS));
+                    }
+                    _ => {}
+                }
+            }
+            found.extend((by == index).then_some(Route { table: Some(table), ..route }));
+        });
+        asked.tried(|| format!("the routes by {name}"))?;
+        Ok(found)
     }
 
     /// The number of devices besides the loopback device.

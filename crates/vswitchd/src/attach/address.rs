@@ -1,5 +1,6 @@
 //! Addresses and routes, as they are written.
 
+use sluicenet_dataplane::kernel::link;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -20,6 +21,29 @@ pub struct Route {
     pub to: Prefix,
     /// The next hop; none if the destinations are on the link.
     pub via: Option<IpAddr>,
+    /// The MTU of the path.
+    pub mtu: Option<u32>,
+    /// The largest TCP segment to announce.
+    pub advmss: Option<u32>,
+    /// Its priority; the lowest one counts.
+    pub priority: Option<u32>,
+    /// Its table; default the main one.
+    pub table: Option<u32>,
+    /// How far its destinations are: 0 anywhere, 253 on the link, 254 the host; default by the next hop.
+    pub scope: Option<u8>,
+}
+
+impl Route {
+    /// A route with nothing more than its destinations and a next hop.
+    pub fn plain(to: Prefix, via: Option<IpAddr>) -> Route {
+        Route { to, via, mtu: None, advmss: None, priority: None, table: None, scope: None }
+    }
+
+    /// As the kernel takes it.
+    pub(super) fn of_the_kernel(&self) -> link::Route {
+        let Route { to, via, mtu, advmss, priority, table, scope } = *self;
+        link::Route { to: (to.address, to.bits), via, mtu, advmss, priority, table, scope }
+    }
 }
 
 impl FromStr for Prefix {
@@ -73,7 +97,7 @@ impl FromStr for Route {
             Some(via) if via.is_ipv4() != to.address.is_ipv4() => {
                 Err(format!("{text}: destination and next hop are of different families"))
             }
-            _ => Ok(Route { to, via }),
+            _ => Ok(Route::plain(to, via)),
         }
     }
 }

@@ -7,7 +7,7 @@
 mod address;
 pub mod record;
 
-use crate::config::port_from_words;
+use crate::config::{port_from_words, veth_keys};
 use crate::control::{About, Answer, Request, ask};
 pub use address::{Prefix, Route};
 use record::{Pair, Record, Records};
@@ -23,6 +23,14 @@ use std::path::Path;
 const MTU: u32 = 1500;
 /// Limits of a veth's MTU: the smallest for IPv4, and the kernel's largest.
 const MTU_LIMITS: std::ops::RangeInclusive<u32> = 68..=65_535;
+
+/// Keys of a port that an attachment sets itself.
+const SET_ITSELF: [&str; 7] = ["kind", "name", "device", "netns", "tenant_device", "tenant_netns", "mac"];
+
+/// The keys of a port that [`Attach::settings`] can have.
+pub fn port_keys() -> Vec<&'static str> {
+    veth_keys().filter(|key| !SET_ITSELF.contains(key)).collect()
+}
 
 /// What is attached, and how.
 #[derive(Clone, Debug, Default)]
@@ -171,8 +179,7 @@ impl Attach {
                 return wrong(format!("the gateway {gateway}: there is another one of its family"));
             }
         }
-        let reserved = ["kind", "name", "device", "netns", "tenant_device", "tenant_netns", "mac"];
-        match self.settings.iter().find(|word| reserved.contains(&word.split('=').next().unwrap_or_default())) {
+        match self.settings.iter().find(|word| SET_ITSELF.contains(&word.split('=').next().unwrap_or_default())) {
             Some(word) => wrong(format!("{word}: an attachment sets this itself")),
             None => Ok(()),
         }
@@ -330,18 +337,36 @@ fn configure(wanted: &Attach, device: &str, mtu: u32) -> Result<Link, KernelErro
         links.set_mac(device, mac)?;
     }
     links.set_mtu(device, mtu)?;
-    for Prefix { address, bits } in &wanted.addresses {
-        links.add_address(device, *address, *bits)?;
-    }
+    add_addresses(&mut links, device, &wanted.addresses)?;
     links.up(device)?;
-    for Route { to, via } in &wanted.routes {
-        links.add_route(device, (to.address, to.bits), *via)?;
-    }
-    for gateway in &wanted.gateways {
+    let default_of = |gateway: &IpAddr| {
         let all: IpAddr = if gateway.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
-        links.add_route(device, (all, 0), Some(*gateway))?;
-    }
+        Route::plain(Prefix { address: all, bits: 0 }, Some(*gateway))
+    };
+    let routes: Vec<Route> = wanted.routes.iter().copied().chain(wanted.gateways.iter().map(default_of)).collect();
+    add_routes(&mut links, device, &routes)?;
     links.get(device)
+}
+
+fn add_addresses(links: &mut Links, device: &str, addresses: &[Prefix]) -> Result<(), KernelError> {
+    addresses.iter().try_for_each(|Prefix { address, bits }| links.add_address(device, *address, *bits))
+}
+
+fn add_routes(links: &mut Links, device: &str, routes: &[Route]) -> Result<(), KernelError> {
+    routes.iter().try_for_each(|route| links.add_route(device, &route.of_the_kernel()))
+}
+
+/// Gives the device of an attached namespace addresses and routes that were not known before, from DHCP for example.
+///
+/// # Errors
+/// The namespace or the device has gone, or the kernel refuses one of them.
+pub fn configure_later(netns: &str, device: &str, addresses: &[Prefix], routes: &[Route]) -> Result<(), AttachError> {
+    Namespace::open(netns)?.enter(|| {
+        let mut links = Links::open()?;
+        add_addresses(&mut links, device, addresses)?;
+        add_routes(&mut links, device, routes)
+    })??;
+    Ok(())
 }
 
 /// Detaches the port, or the namespace, of this name: the port, the pair and, if `attach` made it, the namespace are removed,

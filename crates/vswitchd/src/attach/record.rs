@@ -53,6 +53,15 @@ impl Records {
         Records { folder: control.with_extension("ports") }
     }
 
+    /// The control sockets in a folder whose switches have records, whether they run or not.
+    pub fn controls(folder: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let with_records = entries.filter(|path| path.extension().is_some_and(|extension| extension == "ports"));
+        let mut controls: Vec<PathBuf> = with_records.map(|path| path.with_extension("sock")).collect();
+        controls.sort();
+        controls
+    }
+
     /// Has other processes wait until the lock is dropped.
     pub(super) fn lock(&self) -> io::Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(|e| self.context(e))?;

@@ -11,7 +11,7 @@ mod xco;
 pub(crate) use keys::ROOT;
 pub(super) use policy::objection;
 pub use port::{PortConfig, PortKind, port_from_words};
-pub(crate) use port::{PortKeys, port_of};
+pub(crate) use port::{PortKeys, port_of, veth_keys};
 pub use qcn::{LimitersOf, Limiting};
 pub use tcp_tunnel::TcpTunnel;
 pub use xco::Coordination;

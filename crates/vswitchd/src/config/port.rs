@@ -306,22 +306,31 @@ pub(crate) fn port_of(s: &Section<'_>) -> Result<PortConfig> {
     Ok(PortConfig { name, kind, mac, access, further: false, rate: keys.rate, attached: false })
 }
 
+/// Keys that not all kinds of port have, with the kinds that have them.
+const OF_SOME_KINDS: &[(&str, &[&str])] = &[
+    ("buffers", &["shm"]),
+    ("socket", &["vhost-user"]),
+    ("connect", &["vhost-user"]),
+    ("device", &["veth", "tap", "packet"]),
+    ("netns", &["veth", "packet"]),
+    ("tenant_netns", &["veth", "tap"]),
+    ("tenant_device", &["veth"]),
+    ("mtu", &["tap"]),
+    ("offload", &["veth", "tap"]),
+    ("agent", &["vhost-user", "tap"]),
+];
+
+/// The keys of a port of kind `veth`.
+pub(crate) fn veth_keys() -> impl Iterator<Item = &'static str> {
+    let has =
+        |key: &&str| OF_SOME_KINDS.iter().all(|(of_some, kinds)| of_some != key || kinds.contains(&Means::Veth.name()));
+    PortKeys::SPEC.keys.iter().map(|key| key.name).filter(has)
+}
+
 /// Refuses keys that ports of this kind do not have.
 fn only_its_own(s: &Section<'_>, kind: Means) -> Result<()> {
     let kind = kind.name();
-    let of_kind: &[(&str, &[&str])] = &[
-        ("buffers", &["shm"]),
-        ("socket", &["vhost-user"]),
-        ("connect", &["vhost-user"]),
-        ("device", &["veth", "tap", "packet"]),
-        ("netns", &["veth", "packet"]),
-        ("tenant_netns", &["veth", "tap"]),
-        ("tenant_device", &["veth"]),
-        ("mtu", &["tap"]),
-        ("offload", &["veth", "tap"]),
-        ("agent", &["vhost-user", "tap"]),
-    ];
-    for (key, kinds) in of_kind {
+    for (key, kinds) in OF_SOME_KINDS {
         if s.has(key) && !kinds.contains(&kind) {
             let message = format!("a port of kind `{kind}` has no `{key}`");
             return Err(s.error(key, message).hint(format!("`{key}` is for {}", kinds.join(", "))));

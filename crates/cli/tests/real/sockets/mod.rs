@@ -6,6 +6,7 @@ mod overlay;
 mod processes;
 mod programs;
 
+use crate::built;
 use crate::switching::Running;
 use sluicenet_testkit::netns::{self, Namespaces};
 use sluicenet_testkit::{Dir, repository};
@@ -27,18 +28,7 @@ const DEAD_AFTER: &str = "2000";
 /// The library: built by the test runner or, as this test was, built now.
 fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        if let Some(built) = std::env::var_os("SLUICENET_PRELOAD") {
-            return built.into();
-        }
-        let folder = Path::new(env!("CARGO_BIN_EXE_sluicenet")).parent().unwrap();
-        let profile = if folder.ends_with("release") { "release" } else { "test" };
-        let options = ["build", "--quiet", "--offline", "--locked", "-p", "sluicenet-preload", "--profile", profile];
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(options).arg("--target-dir").arg(folder.parent().unwrap()).current_dir(repository(""));
-        assert!(cargo.status().unwrap().success(), "libsluicenet_socket.so was not built");
-        folder.join("libsluicenet_socket.so")
-    })
+    BUILT.get_or_init(|| built("sluicenet-preload", "libsluicenet_socket.so", "SLUICENET_PRELOAD"))
 }
 
 /// A switch with six ports, and the programs at them.
