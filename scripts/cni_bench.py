@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """How long the CNI plugin takes: ADDs of containers one after another, then DELs.
 
-As root: scripts/cni_bench.py [FOLDER], where FOLDER has sluicenet and sluicenet-cni (target/release). It starts a switch of
-its own, and needs the plugin host-local, which is Debian's unless CNI_PATH says otherwise. Everything is removed again.
+As root: scripts/cni_bench.py [FOLDER], where FOLDER has sluicenet and sluicenet-cni (target/release). It starts a
+switch of its own, and needs the plugin host-local, which is Debian's unless CNI_PATH says otherwise. Everything is
+removed again.
 """
 
 import argparse
@@ -54,7 +55,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         control = f"{folder}/vs.sock"
         ipam = {"type": "host-local", "dataDir": f"{folder}/addresses", "subnet": "10.44.0.0/16"}
-        ipam["routes"] = [{"dst": "0.0.0.0/0"}]  # type: ignore[assignment]
         config = {"cniVersion": "1.0.0", "name": name, "type": "sluicenet-cni", "switch": control, "ipam": ipam}
         text = json.dumps(config)
         run = [arguments.folder / "sluicenet", "--quiet", "switch", "run", "--name", name, "--control", control]

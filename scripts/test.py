@@ -97,7 +97,7 @@ class Program:
 
 
 def build_beside() -> dict[str, str]:
-    """Builds what tests of other crates run, as the tests are built: its paths, by the variables that the tests read."""
+    """Builds what tests of other crates run, as the tests are built; its paths, by the variables of the tests."""
     # Of all crates, so that features are chosen as for the tests, and nothing is compiled twice.
     command = [*CARGO, "build", "--locked", "--profile=test", "--message-format=json-render-diagnostics"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
