@@ -2,6 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use sluicenet_proto::overlay::mapping::{Mapping, StationId};
+use sluicenet_proto::overlay::neighbours::{Asked, Shown, reply, shown, solicits};
 use sluicenet_proto::overlay::tunnel::{FrameFragments, Outer, Tunnel, TunnelConfig, too_big_answer};
 use sluicenet_wire::controller::Repr;
 use sluicenet_wire::ethernet::MacAddress;
@@ -40,7 +42,13 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(out.len() <= 14 + 68);
         }
     }
+    if let Some(Asked::For(ip, request)) = solicits(bytes) {
+        let station = StationId { vni: 0, mac: MacAddress::default() };
+        let answer = reply(&request, &Mapping { station, ip, location: NOBODY, epoch: 1, version: 1 });
+        assert!(ip.is_loopback() || matches!(shown(&answer), Some(Shown::Address(own)) if own == ip));
+    }
+    shown(bytes);
     if let Ok(message) = Repr::parse(bytes) {
-        assert_eq!(message.emit()[..48], bytes[..48]);
+        assert_eq!(message.emit()[..64], bytes[..64]);
     }
 });

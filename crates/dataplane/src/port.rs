@@ -12,7 +12,7 @@ use sluicenet_node::vale::Action;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::Drops;
 use sluicenet_proto::time::{Duration, Instant};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 /// A frame that the other side sends, in one of the port's buffers.
@@ -250,9 +250,14 @@ pub trait Port: Send {
     fn announce(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
 
     /// Tells the port about a station of this switch: a station that is not configured has appeared, with its address or
-    /// 0.0.0.0, or has left. A port to other servers announces the station there, unless the address belongs to another
-    /// station.
-    fn learn(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
+    /// 0.0.0.0, or has left. Or a station has an IPv6 address, or has it no longer. A port to other servers announces that there,
+    /// unless the address belongs to another station.
+    fn learn(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: IpAddr, _here: bool) {}
+
+    /// The next station that sent a frame to other servers and is not announced there, or not with this address.
+    fn poll_stranger(&mut self) -> Option<(u16, [u8; 6], Option<Ipv4Addr>)> {
+        None
+    }
 
     /// Bytes of the largest IP packet that it carries to other servers; `None` if it leads to none.
     fn mtu(&self) -> Option<u32> {

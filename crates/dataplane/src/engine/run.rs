@@ -56,6 +56,7 @@ impl Engine {
             }
         }
         Engine::give_back_dropped(&mut self.ports, &mut self.dropped);
+        self.learn_strangers(now);
     }
 
     /// Captures frames that are dropped instead of delivered at port `k`.

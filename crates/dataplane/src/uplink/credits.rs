@@ -471,7 +471,12 @@ impl<K: UplinkKind> Inside<K> {
             Outward::Send => self.link.enqueue_of(self.now, Origin::Own, class, out.len() as u32, out),
             Outward::Into(server) => self.put_in_stream(server, out, Origin::Own),
             Outward::Drop(reason, _) => return Err(reason),
-            Outward::Cut | Outward::NotNow | Outward::Parked | Outward::Ended | Outward::Reply(_) => return Ok(false),
+            Outward::Cut
+            | Outward::Copies(_)
+            | Outward::NotNow
+            | Outward::Parked
+            | Outward::Ended
+            | Outward::Reply(_) => return Ok(false),
         }
         Ok(true)
     }

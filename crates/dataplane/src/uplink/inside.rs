@@ -8,15 +8,17 @@ use crate::controller::ControllerLink;
 use sluicenet_node::credits::Vm;
 use sluicenet_node::gate::Gate;
 use sluicenet_node::uplink::{self, Origin};
-use sluicenet_node::vtep::{Event, Inward, Outward, Vtep};
+use sluicenet_node::vtep::{Event, Inward, Outward, Vtep, is_beside};
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
+use sluicenet_proto::overlay::mapping::StationId;
 use sluicenet_proto::overlay::tunnel::{FrameFragments, Inner, flow_hash};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
 use sluicenet_wire::ethernet::{ADDRESSES_LEN, EtherType, HEADER_LEN, MacAddress, inner_type};
 use sluicenet_wire::{qcn, vlan, xco, zcredit};
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -259,6 +261,7 @@ impl<K: UplinkKind> Inside<K> {
         let (inner, asked) = match overlay.vtep.inward(self.now, &mut bytes) {
             Inward::Deliver(inner) => (inner, None),
             Inward::Ask(inner, station) => (inner, Some(station)),
+            Inward::Beside(inner, asked) => return self.arrive_beside(inner, asked, bytes, len),
             Inward::Segment(heard) => {
                 self.segment(priority, len, &heard, &bytes);
                 self.reuse(bytes);
@@ -292,6 +295,30 @@ impl<K: UplinkKind> Inside<K> {
                 }
             }
             _ => self.arrived(slot),
+        }
+    }
+
+    /// A frame for a group, or an ARP reply, has arrived. It goes to the switch at once: it has neither credit nor number. While
+    /// its sender is asked about, it takes no room in the receive buffer.
+    #[cold]
+    fn arrive_beside(&mut self, inner: Inner, asked: Option<StationId>, bytes: Vec<u8>, len: u32) {
+        let Inner { frame, domain, from, priority, .. } = inner;
+        if is_denied(&mut self.gate, domain, &bytes[frame.clone()], priority) {
+            self.link.refuse_unseen(priority, DropReason::Denied, len);
+            return self.reuse(bytes);
+        }
+        let Some(slot) = self.charge(Slot { bytes, frame, domain, priority, charged: Charge::Answer }, len) else {
+            return;
+        };
+        let (Some(station), Some(overlay)) = (asked, &mut self.overlay) else {
+            return self.link.show(priority, slot);
+        };
+        match overlay.vtep.park(self.now, station, from, slot, false) {
+            Ok(()) => self.put_aside(slot),
+            Err(reason) => {
+                self.link.refuse(reason, len);
+                self.release(slot);
+            }
         }
     }
 
@@ -528,6 +555,7 @@ impl<K: UplinkKind> Inside<K> {
             Outward::Into(server) => self.put_in_stream(server, out, Origin::Switch),
             Outward::NotNow | Outward::Parked | Outward::Ended => {}
             Outward::Cut => self.cut(bytes, domain, priority),
+            Outward::Copies(servers) => self.replicate(bytes, &servers, domain, priority),
             Outward::Reply(answer) => self.answer(answer, domain, priority),
             Outward::Drop(reason, told) => {
                 self.link.drop_out(reason, bytes.len() as u32);
@@ -551,6 +579,31 @@ impl<K: UplinkKind> Inside<K> {
             self.leave(&fragment, domain, priority);
         }
         self.reuse(fragment);
+    }
+
+    /// Sends a copy of a frame for a group to each server. The first takes the room that the switch asked for; the others are
+    /// dropped where the link has no room.
+    #[cold]
+    fn replicate(&mut self, bytes: &[u8], servers: &[Ipv4Addr], domain: u16, priority: Priority) {
+        let mut origin = Origin::Switch;
+        for &server in servers {
+            let mut out = self.memory();
+            let Some(overlay) = &mut self.overlay else { return };
+            if !overlay.vtep.copy(bytes, domain, priority, server, &mut out) {
+                self.reuse(out);
+            } else if origin == Origin::Own && !self.link.takes().contains(priority) {
+                self.link.drop_out(DropReason::FloodNoRoom, bytes.len() as u32);
+                self.reuse(out);
+            } else {
+                self.link.enqueue_of(self.now, origin, priority, out.len() as u32, out);
+                origin = Origin::Own;
+            }
+        }
+    }
+
+    /// The next station that sent a frame and is not registered, or not with this address.
+    pub fn poll_stranger(&mut self) -> Option<(u16, MacAddress, Option<Ipv4Addr>)> {
+        self.overlay.as_mut()?.vtep.poll_stranger()
     }
 
     /// Sends the messages of the gate, if there is one.
@@ -612,9 +665,14 @@ impl<K: UplinkKind> Inside<K> {
             }
             Event::Into(bytes, server, origin) => self.put_in_stream(server, bytes, origin),
             Event::Aside(at) => self.put_aside(at),
+            Event::Copies(bytes, servers, domain, p) => self.replicate(&bytes, &servers, domain, p),
             Event::Deliver(at) => {
                 self.charge_beside(at);
-                self.arrived(at);
+                let slot = &self.slots[at as usize];
+                match is_beside(&slot.bytes[slot.frame.clone()]) {
+                    true => self.link.show(slot.priority, at),
+                    false => self.arrived(at),
+                }
             }
             Event::Drop(at, reason) => {
                 let len = self.slots[at as usize].charged_bytes();

@@ -37,7 +37,7 @@ use sluicenet_wire::ethernet::{HEADER_LEN, MacAddress};
 use sluicenet_wire::vlan;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 pub use tcp_tunnels::TcpTunnelConfig;
 use tcp_tunnels::TcpTunnels;
@@ -348,12 +348,23 @@ impl<D: Device + Send, K: UplinkKind> Port for Uplink<D, K> {
         });
     }
 
-    fn learn(&mut self, now: Instant, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {
-        self.inside.house(now, (domain, MacAddress(mac)), here, |vtep, mac| {
-            vtep.learn_station(now, domain, mac, address, here);
-        });
+    fn learn(&mut self, now: Instant, domain: u16, mac: [u8; 6], address: IpAddr, here: bool) {
+        if address.is_ipv6() && !here {
+            // The station stays.
+            if let Some(overlay) = &mut self.inside.overlay {
+                overlay.vtep.learn_station(now, domain, MacAddress(mac), address, here);
+            }
+        } else {
+            self.inside.house(now, (domain, MacAddress(mac)), here, |vtep, mac| {
+                vtep.learn_station(now, domain, mac, address, here);
+            });
+        }
         // So the controller learns of the station before another server sees a frame from it and asks.
         self.inside.consult();
+    }
+
+    fn poll_stranger(&mut self) -> Option<(u16, [u8; 6], Option<Ipv4Addr>)> {
+        self.inside.poll_stranger().map(|(domain, mac, address)| (domain, mac.0, address))
     }
 
     fn mtu(&self) -> Option<u32> {

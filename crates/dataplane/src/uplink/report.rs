@@ -95,6 +95,7 @@ impl<K: UplinkKind> Inside<K> {
         let own = &self.counters;
         let (vtep, cache) = overlay.vtep.counters();
         show("not_tunnel", own.other);
+        show("stations_registered", overlay.vtep.registered() as u64);
         show("stations_lost", own.stations_lost);
         show("forged_control", own.forged);
         show("own_dropped", self.link.counters().own_dropped);
@@ -106,6 +107,11 @@ impl<K: UplinkKind> Inside<K> {
         show("parked_full", vtep.parked_full);
         show("arp_answered", vtep.arp_answered);
         show("arp_ended", vtep.arp_ended);
+        show("group_sent", vtep.group_sent);
+        show("group_copies", vtep.group_copies);
+        show("group_received", vtep.group_received);
+        show("group_limited", vtep.group_limited);
+        show("addresses_refused", overlay.vtep.addresses_refused());
         show("too_big_told", vtep.too_big_told);
         show("fragmented", own.fragmented);
         show("fragments", own.fragments);

@@ -297,7 +297,9 @@ impl<K: UplinkKind> Inside<K> {
                     self.link.refuse(reason, len);
                     continue;
                 }
-                Inward::Other | Inward::Segment(_) => unreachable!("a frame of a stream is a tenant's or dropped"),
+                Inward::Other | Inward::Segment(_) | Inward::Beside(..) => {
+                    unreachable!("a frame of a stream is a tenant's or dropped")
+                }
             };
             if is_denied(&mut self.gate, inner.domain, &bytes[inner.frame.clone()], inner.priority) {
                 self.link.refuse(DropReason::Denied, len);

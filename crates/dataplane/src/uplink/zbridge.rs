@@ -225,6 +225,7 @@ impl<K: UplinkKind> Inside<K> {
                 self.on_disconnected(z, name);
             }
             Outward::Cut
+            | Outward::Copies(_)
             | Outward::NotNow
             | Outward::Parked
             | Outward::Ended

@@ -171,6 +171,11 @@ impl<F: Copy> Vale<F> {
         self.fib.learn(now, station, k as u16);
     }
 
+    /// The port of a station, if it is known.
+    pub fn port_of(&self, station: Station) -> Option<Port> {
+        self.fib.lookup(station).map(Port::from)
+    }
+
     /// Keeps a station for a port that is not used yet: no other port can have the station. Returns whether the table had
     /// room.
     pub fn reserve(&mut self, now: Instant, station: Station) -> bool {

@@ -12,25 +12,30 @@
 //!   They wait outside that buffer, as parked frames of their tenant.
 //! - A frame into the tunnel must come from a station that is registered here.
 //! - A frame out of the tunnel must come from the server of its sender.
-//! - ARP never travels: requests for a station on another server are answered from the mapping. A station of this server
-//!   answers requests itself. No other frame for a group travels either.
+//! - ARP requests and neighbour solicitations for a station on another server are answered from the mapping. A station of
+//!   this server answers them itself. Those for an unknown station, and all other frames for a group, go to every server of
+//!   the network, a copy to each ([`groups`]). They and ARP replies go beside credits, numbers and streams: they are lossy.
 
+mod groups;
 mod parked;
 #[cfg(test)]
 mod tests;
 
 use crate::tunnels::PORT;
 use crate::uplink::Origin;
+pub use groups::is_beside;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr};
 use parked::Parked;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::bucket::Bucket;
 use sluicenet_proto::overlay::cache::{Cache, CacheConfig, CacheCounters, Found};
 use sluicenet_proto::overlay::mapping::{By, Mapping, Question, StationId};
-use sluicenet_proto::overlay::neighbours::{self, Asked};
+use sluicenet_proto::overlay::members::Members;
+use sluicenet_proto::overlay::neighbours;
 use sluicenet_proto::overlay::registrar::{Lost, Registrar};
 use sluicenet_proto::overlay::seal::{Key, Refused};
 use sluicenet_proto::overlay::tunnel::{
@@ -81,10 +86,18 @@ pub struct VtepCounters {
     pub parked_full: u64,
     /// Times that frames of a lossless class went on waiting after the controller said nothing.
     pub parked_on: u64,
-    /// ARP requests answered.
+    /// ARP requests and neighbour solicitations answered.
     pub arp_answered: u64,
-    /// ARP messages that ended here: announcements, replies, requests for stations of this server.
+    /// ARP requests and neighbour solicitations that ended here: for stations of this server.
     pub arp_ended: u64,
+    /// Frames for a group that were sent to other servers.
+    pub group_sent: u64,
+    /// The copies of them.
+    pub group_copies: u64,
+    /// Frames for a group, and ARP replies, that came from other servers.
+    pub group_received: u64,
+    /// Frames for a group, and ARP replies, that were dropped because their tenant sends too many.
+    pub group_limited: u64,
     /// Senders told that their packet was too large.
     pub too_big_told: u64,
     /// Datagrams of the controller with a wrong tag.
@@ -107,6 +120,8 @@ pub enum Outward {
     Cut,
     /// The frame was made here, and nobody can be asked about its destination now.
     NotNow,
+    /// A copy of the frame goes to each of these servers: [`Vtep::copy`].
+    Copies(Vec<Ipv4Addr>),
     /// The frame ends here, and its purpose is fulfilled.
     Ended,
     /// The frame ends here, and this is the answer to its sender.
@@ -122,6 +137,9 @@ pub enum Inward {
     Deliver(Inner),
     /// The frame is for a station of this server, but its sender has to be asked about: [`Vtep::park`] it.
     Ask(Inner, StationId),
+    /// The frame is for a group, or an ARP reply: it goes to the switch beside credits, numbers and streams. The station is
+    /// its sender if that has to be asked about: [`Vtep::park`] it as lossy then.
+    Beside(Inner, Option<StationId>),
     /// The frame is a segment of the stream from another server; the stream's frames [come in by
     /// themselves](Vtep::inward_of_stream).
     Segment(Heard),
@@ -140,6 +158,8 @@ pub enum Event<C> {
     Into(Vec<u8>, Ipv4Addr, Origin),
     /// A parked frame now counts as its tenant's, and leaves the receive buffer.
     Aside(C),
+    /// Copies of a frame for a group, of this domain and class, go to servers.
+    Copies(Vec<u8>, Vec<Ipv4Addr>, u16, Priority),
     /// A frame for a station of this server may go to the switch.
     Deliver(C),
     /// A frame for the switch is dropped.
@@ -174,6 +194,13 @@ pub struct Vtep<C> {
     /// All parked frames, including those bounded by the receive buffer.
     total: usize,
     told: BTreeMap<u32, Bucket>,
+    /// The servers of each network, and the limits of its frames for groups.
+    members: Members,
+    group_limits: BTreeMap<u32, Bucket>,
+    /// Draws the numbers of the questions about servers.
+    rng: Rng,
+    /// Stations that sent a frame and are not registered, or not with this address.
+    strangers: BTreeMap<(u16, MacAddress), Option<Ipv4Addr>>,
     events: VecDeque<Event<C>>,
     counters: VtepCounters,
 }
@@ -181,13 +208,13 @@ pub struct Vtep<C> {
 impl<C: Copy> Vtep<C> {
     /// An end that knows no station. `key` is shared with the controller. `rng` draws unpredictable request numbers.
     /// `first_request` must be above all numbers that this server ever used.
-    pub fn new(config: VtepConfig, key: Key, rng: Rng, first_request: u64) -> Vtep<C> {
+    pub fn new(config: VtepConfig, key: Key, mut rng: Rng, first_request: u64) -> Vtep<C> {
         let server = config.tunnel.server;
         Vtep {
             tunnel: Tunnel::new(config.tunnel.clone()),
             streams: PrioritySet::NONE,
             lossless: PrioritySet::NONE,
-            cache: Cache::new(config.cache, server, rng),
+            cache: Cache::new(config.cache, server, Rng::from_words(&[rng.next_u64(), rng.next_u64()])),
             registrar: Registrar::new(server, first_request),
             key,
             parked: BTreeMap::new(),
@@ -198,6 +225,10 @@ impl<C: Copy> Vtep<C> {
             shared: 0,
             total: 0,
             told: BTreeMap::new(),
+            members: Members::new(server),
+            group_limits: BTreeMap::new(),
+            rng,
+            strangers: BTreeMap::new(),
             events: VecDeque::new(),
             counters: VtepCounters::default(),
             config,
@@ -225,6 +256,16 @@ impl<C: Copy> Vtep<C> {
         (&self.counters, self.cache.counters())
     }
 
+    /// Stations here that the controller knows.
+    pub fn registered(&self) -> usize {
+        self.registrar.registered()
+    }
+
+    /// IPv6 addresses of stations here that the controller has given to other stations.
+    pub fn addresses_refused(&self) -> u64 {
+        self.registrar.refused()
+    }
+
     /// Frames that wait for the controller.
     pub fn waiting(&self) -> usize {
         self.total
@@ -242,7 +283,9 @@ impl<C: Copy> Vtep<C> {
 
     /// Makes a broadcast domain of this server one network of the overlay.
     pub fn bind(&mut self, domain: u16, vni: u32) -> Result<(), NotBound> {
-        self.tunnel.bind(domain, vni)
+        self.tunnel.bind(domain, vni)?;
+        self.members.join(vni);
+        Ok(())
     }
 
     /// Adds another server of the overlay, with the MAC address of the next hop towards it.
@@ -264,16 +307,18 @@ impl<C: Copy> Vtep<C> {
         vni.is_some()
     }
 
-    /// Notes that an unnamed station has appeared here, or is gone. Returns whether the station's domain is a network.
-    /// The station takes nothing from other stations ([`Registrar::learn`]).
-    pub fn learn_station(&mut self, now: Instant, domain: u16, mac: MacAddress, ip: Ipv4Addr, here: bool) -> bool {
-        let vni = self.tunnel.network(domain);
-        match vni.map(|vni| StationId { vni, mac }) {
-            Some(station) if here => self.registrar.learn(now, station, ip),
-            Some(station) => self.registrar.unlearn(now, station),
-            None => {}
+    /// Notes that an unnamed station has appeared here, or an IPv6 address of any station; or that it is gone. Returns whether
+    /// the station's domain is a network. The station takes nothing from other stations ([`Registrar::learn`]).
+    pub fn learn_station(&mut self, now: Instant, domain: u16, mac: MacAddress, ip: IpAddr, here: bool) -> bool {
+        let Some(vni) = self.tunnel.network(domain) else { return false };
+        let station = StationId { vni, mac };
+        match (ip, here) {
+            (IpAddr::V4(ip), true) => self.registrar.learn(now, station, ip),
+            (IpAddr::V4(_), false) => self.registrar.unlearn(now, station),
+            (IpAddr::V6(ip), true) => _ = self.registrar.learn_address(now, station, ip),
+            (IpAddr::V6(ip), false) => self.registrar.unlearn_address(now, station, ip),
         }
-        vni.is_some()
+        true
     }
 
     /// Removes a station of this server.
@@ -349,13 +394,13 @@ impl<C: Copy> Vtep<C> {
         };
         let from = StationId { vni, mac: source };
         let Some(address) = self.registrar.station(from) else {
-            return Outward::Drop(DropReason::ForgedSource, None);
+            return self.refuse_stranger(domain, source, frame[0]);
         };
         if neighbours::arp_of(frame[0]).is_some() {
-            return self.arp(now, frame[0], from, address, priority);
+            return self.arp(now, frame[0], from, address, priority, out);
         }
         if destination.is_group() {
-            return Outward::Drop(DropReason::NoRoute, None);
+            return self.for_group(now, frame, from, priority);
         }
         let question = Question { vni, by: By::Mac(destination) };
         match self.cache.lookup(now, question) {
@@ -434,37 +479,6 @@ impl<C: Copy> Vtep<C> {
         Outward::Drop(reason, answer)
     }
 
-    fn arp(&mut self, now: Instant, frame: &[u8], from: StationId, address: Ipv4Addr, priority: Priority) -> Outward {
-        let (ip, request) = match neighbours::ask(frame, Some(address)) {
-            Asked::For(ip, request) => (ip, request),
-            Asked::Nothing => {
-                self.counters.arp_ended += 1;
-                return Outward::Ended;
-            }
-            Asked::Forged => return Outward::Drop(DropReason::ForgedSource, None),
-            Asked::Malformed => return Outward::Drop(DropReason::Malformed, None),
-        };
-        let question = Question { vni: from.vni, by: By::Ip(ip) };
-        match self.cache.lookup(now, question) {
-            Found::Known(mapping) => self.answer(&request, &mapping),
-            Found::Asked => match self.wait(question, || Parked::Arp(request, priority)) {
-                true => Outward::Parked,
-                false => Outward::Drop(DropReason::Unresolved, None),
-            },
-            Found::Unknown | Found::Silent | Found::Limited => Outward::Drop(DropReason::Unresolved, None),
-        }
-    }
-
-    fn answer(&mut self, request: &neighbours::Request, mapping: &Mapping) -> Outward {
-        if mapping.location == self.tunnel.server() {
-            // The request was also flooded to its target here.
-            self.counters.arp_ended += 1;
-            return Outward::Ended;
-        }
-        self.counters.arp_answered += 1;
-        Outward::Reply(neighbours::reply(request, mapping))
-    }
-
     /// Handles a frame from the link, without its check sequence; the tunnel changes the frame in place.
     pub fn inward(&mut self, now: Instant, frame: &mut [u8]) -> Inward {
         if !self.streams.is_empty() {
@@ -476,7 +490,11 @@ impl<C: Copy> Vtep<C> {
         }
         match self.tunnel.decapsulate(frame) {
             // All servers of an overlay talk in streams, or none does.
-            Outer::Inner(inner) if self.streams.contains(inner.priority) => Inward::Drop(DropReason::Malformed),
+            Outer::Inner(inner)
+                if self.streams.contains(inner.priority) && !groups::is_beside(&frame[inner.frame.clone()]) =>
+            {
+                Inward::Drop(DropReason::Malformed)
+            }
             Outer::Inner(inner) => self.inward_of(now, inner, frame),
             Outer::Other => Inward::Other,
             Outer::Drop(reason) => Inward::Drop(reason),
@@ -486,7 +504,9 @@ impl<C: Copy> Vtep<C> {
     /// Handles a frame as it stood in the stream from another server.
     pub fn inward_of_stream(&mut self, now: Instant, bytes: &[u8], from: Ipv4Addr) -> Inward {
         match self.tunnel.take_from_stream(bytes, from) {
-            Ok(inner) if self.streams.contains(inner.priority) => self.inward_of(now, inner, bytes),
+            Ok(inner) if self.streams.contains(inner.priority) && !groups::is_beside(&bytes[inner.frame.clone()]) => {
+                self.inward_of(now, inner, bytes)
+            }
             Ok(_) => Inward::Drop(DropReason::Malformed),
             Err(reason) => Inward::Drop(reason),
         }
@@ -498,11 +518,10 @@ impl<C: Copy> Vtep<C> {
         let (Some(destination), Some(mac)) = (mac_at(bytes, 0), mac_at(bytes, 6)) else {
             return Inward::Drop(DropReason::Malformed);
         };
-        if destination.is_group() || neighbours::arp_of(bytes).is_some() {
-            // No server of the overlay sends such frames through a tunnel.
-            return Inward::Drop(DropReason::NoRoute);
-        }
         let station = StationId { vni: inner.vni, mac };
+        if destination.is_group() || neighbours::arp_of(bytes).is_some() {
+            return self.beside(now, inner, station, bytes);
+        }
         let question = Question { vni: inner.vni, by: By::Mac(mac) };
         match self.cache.lookup(now, question) {
             Found::Known(mapping) if mapping.location == inner.from => {
@@ -541,14 +560,16 @@ impl<C: Copy> Vtep<C> {
         };
         if self.registrar.handle(now, &message) {
             self.cache.heard_of(now, self.registrar.epoch());
-        } else if !self.cache.handle(now, &message) {
+        } else if !self.members.handle(now, &message) && !self.cache.handle(now, &message) {
             self.counters.control_refused += 1;
         }
     }
 
     /// The next datagram for the controller.
     pub fn poll_control(&mut self, now: Instant) -> Option<[u8; LEN]> {
-        let message = self.cache.poll_transmit(now).or_else(|| self.registrar.poll_transmit(now))?;
+        let message = self.cache.poll_transmit(now).or_else(|| self.registrar.poll_transmit(now));
+        let rng = &mut self.rng;
+        let message = message.or_else(|| self.members.poll_transmit(now, || rng.next_u64() | 1))?;
         Some(self.key.seal(&message))
     }
 
@@ -556,8 +577,9 @@ impl<C: Copy> Vtep<C> {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let now = self.cache.wants_transmit().then_some(Instant::ZERO);
         let insists = (!self.insists.is_empty()).then_some(self.insists_at);
-        let timers = [now, insists, self.admits_at, self.cache.poll_timeout(), self.registrar.poll_timeout()];
-        timers.into_iter().flatten().min()
+        let machines = [self.cache.poll_timeout(), self.registrar.poll_timeout(), self.members.poll_timeout()];
+        let timers = [now, insists, self.admits_at].into_iter().chain(machines);
+        timers.flatten().min()
     }
 
     /// Repeats requests and gives up questions whose deadlines have come.

@@ -12,15 +12,13 @@ use sluicenet_proto::overlay::mapping::{By, Mapping, Question, StationId};
 use sluicenet_proto::overlay::neighbours;
 use sluicenet_proto::time::Instant;
 
-/// Bytes of a request that was parked: the shortest frame.
-const ARP_FRAME: u32 = sluicenet_wire::ethernet::MIN_LEN as u32;
-
 #[derive(Clone, Debug)]
 pub(super) enum Parked<C> {
     Out(Vec<u8>, Priority, Origin),
     /// A frame from the link, with the server that sent it and its bound.
     In(C, Ipv4Addr, Bound),
-    Arp(neighbours::Request, Priority),
+    /// An ARP request or a neighbour solicitation, and its frame.
+    Request(neighbours::Request, Vec<u8>, Priority),
 }
 
 /// The bound of a parked frame from the link.
@@ -126,7 +124,8 @@ impl<C: Copy> Vtep<C> {
         let of_tenant = |p: &&Parked<C>| !matches!(p, Parked::In(..) | Parked::Out(_, _, Origin::Own));
         let parked = self.parked.values().flatten().filter(of_tenant).count();
         let of_switch = |e: &&Event<C>| {
-            matches!(e, Event::Send(_, _, Origin::Switch) | Event::Into(_, _, Origin::Switch) | Event::DropOut(..))
+            let is_sent = matches!(e, Event::Send(_, _, Origin::Switch) | Event::Into(_, _, Origin::Switch));
+            is_sent || matches!(e, Event::Copies(..) | Event::DropOut(..))
         };
         // Frames whose wait has ended and whose outcome was not yet polled.
         parked + self.events.iter().filter(|e| of_switch(e)).count()
@@ -190,18 +189,29 @@ impl<C: Copy> Vtep<C> {
                         self.events.extend(told.map(|told| Event::Reply(told, domain, priority)));
                         Event::DropOut(reason, frame.len() as u32)
                     }
-                    Outward::Cut | Outward::Parked | Outward::NotNow | Outward::Ended | Outward::Reply(_) => {
+                    Outward::Cut
+                    | Outward::Parked
+                    | Outward::NotNow
+                    | Outward::Copies(_)
+                    | Outward::Ended
+                    | Outward::Reply(_) => {
                         unreachable!("a parked frame fits: it is sent or dropped")
                     }
                 }
             }
             (Parked::Out(_, _, Origin::Own), None) => return,
             (Parked::Out(frame, ..), None) => Event::DropOut(DropReason::Unresolved, frame.len() as u32),
-            (Parked::Arp(request, priority), Some(mapping)) => match self.answer(&request, mapping) {
-                Outward::Reply(frame) => Event::Reply(frame, domain, priority),
+            (Parked::Request(request, _, priority), Some(mapping)) if !request.is_from(mapping.station.mac) => {
+                match self.answer(&request, mapping) {
+                    Outward::Reply(frame) => Event::Reply(frame, domain, priority),
+                    _ => return,
+                }
+            }
+            (Parked::Request(request, frame, priority), _) => match self.ask_all(now, &frame, request.from(vni)) {
+                Outward::Copies(servers) => Event::Copies(frame, servers, domain, priority),
+                Outward::Drop(reason, _) => Event::DropOut(reason, frame.len() as u32),
                 _ => return,
             },
-            (Parked::Arp(..), None) => Event::DropOut(DropReason::Unresolved, ARP_FRAME),
         };
         self.events.push_back(event);
     }

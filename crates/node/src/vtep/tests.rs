@@ -1,12 +1,15 @@
 //! Two servers and the controller, with well-behaved and misbehaving tenants.
 
 use super::*;
+use core::net::Ipv6Addr;
 use sluicenet_proto::overlay::controller::{Controller, ControllerConfig};
 use sluicenet_proto::time::Duration;
 use sluicenet_wire::arp::{self, Operation};
 use sluicenet_wire::ethernet::{self, EtherType};
 use sluicenet_wire::icmp::TooBig;
+use sluicenet_wire::icmpv6::Neighbour;
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
+use sluicenet_wire::ipv6;
 
 const VNI: u32 = 700;
 const OTHER: u32 = 800;
@@ -164,7 +167,7 @@ fn a_frame_waits_for_the_answer_and_arrives_in_order() {
 }
 
 #[test]
-fn arp_is_answered_from_the_mapping_and_never_travels() {
+fn requests_for_known_stations_are_answered_and_never_travel() {
     let mut w = World::new();
     assert_eq!(w.outward(0, &request(1, 1, 2), 5).0, Outward::Parked);
     w.exchange();
@@ -172,24 +175,198 @@ fn arp_is_answered_from_the_mapping_and_never_travels() {
     let [Event::Reply(reply, 5, 3)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((&reply[..6], &reply[6..12]), (&mac(1).0[..], &mac(2).0[..]));
     assert!(matches!(w.outward(0, &request(1, 1, 2), 5).0, Outward::Reply(again) if again == *reply));
-    // A station of this server answers itself; a station of another tenant does not exist here.
-    for (target, ends_as) in [(3, None), (4, Some(DropReason::Unresolved))] {
-        assert_eq!(w.outward(0, &request(1, 1, target), 5).0, Outward::Parked);
-        w.exchange();
-        let dropped = w.events(0).into_iter().next().map(|e| match e {
-            Event::DropOut(reason, _) => reason,
-            other => panic!("{other:?}"),
-        });
-        assert_eq!(dropped, ends_as);
-    }
-    // Gratuitous, and forged.
-    assert_eq!(w.outward(0, &request(1, 1, 1), 5).0, Outward::Ended);
+    // A station of this server answers itself.
+    assert_eq!(w.outward(0, &request(1, 1, 3), 5).0, Outward::Parked);
+    w.exchange();
+    assert_eq!(w.events(0), []);
+    // A station of another tenant does not exist here: its neighbours are asked.
+    let asked = request(1, 1, 4);
+    assert_eq!(w.outward(0, &asked, 5).0, Outward::Parked);
+    w.exchange();
+    assert_eq!(w.events(0), [Event::Copies(asked.clone(), [server(2)].into(), 5, 3)]);
+    assert_eq!(w.outward(0, &asked, 5).0, Outward::Copies([server(2)].into()), "the controller is not asked again");
+    // A gratuitous one, which the neighbours may need; and a forged one.
+    assert_eq!(w.outward(0, &request(1, 1, 1), 5).0, Outward::Copies([server(2)].into()));
     assert_eq!(w.outward(0, &request(1, 2, 3), 5).0, Outward::Drop(DropReason::ForgedSource, None));
-    // Floods do not travel.
-    let mut all = frame(1, 2, 10, false);
+    assert_eq!(w.outward(0, &broadcast(1), 9).0, Outward::Drop(DropReason::NoRoute, None), "a domain of no network");
+}
+
+/// A frame for all stations.
+fn broadcast(from: u32) -> Vec<u8> {
+    let mut all = frame(from, 2, 10, false);
     all[..6].fill(0xFF);
-    assert_eq!(w.outward(0, &all, 5).0, Outward::Drop(DropReason::NoRoute, None));
-    assert_eq!(w.outward(0, &all, 9).0, Outward::Drop(DropReason::NoRoute, None), "a domain of no network");
+    all
+}
+
+/// The copy of a frame for the server of another end.
+fn copy(w: &mut World, end: usize, frame: &[u8], domain: u16, to: u8) -> Vec<u8> {
+    let mut out = Vec::new();
+    assert!(w.ends[end].copy(frame, domain, 3, server(to), &mut out));
+    out
+}
+
+#[test]
+fn a_frame_for_a_group_reaches_the_servers_of_its_network_once_and_goes_no_further() {
+    let mut w = World::new();
+    w.pass(600);
+    assert_eq!(w.outward(0, &broadcast(1), 5).0, Outward::Copies([server(2)].into()));
+    let mut sent = copy(&mut w, 0, &broadcast(1), 5, 2);
+    let Inward::Beside(inner, Some(station)) = w.ends[1].inward(w.now, &mut sent.clone()) else { panic!() };
+    assert_eq!((inner.domain, station), (5, StationId { vni: VNI, mac: mac(1) }), "its sender is asked about first");
+    w.ends[1].park(w.now, station, inner.from, 7, false).unwrap();
+    w.exchange();
+    assert_eq!(w.events(1), [Event::Deliver(7)]);
+    let Inward::Beside(inner, None) = w.ends[1].inward(w.now, &mut sent) else { panic!() };
+    assert_eq!(&sent[inner.frame], broadcast(1));
+    assert_eq!((w.ends[0].counters().0.group_copies, w.ends[1].counters().0.group_received), (1, 1));
+    // In the name of a station of another server, and from a station that nobody knows.
+    for (from, end) in [(2, DropReason::ForgedSource), (99, DropReason::Unresolved)] {
+        let mut forged = copy(&mut w, 0, &broadcast(from), 5, 2);
+        let Inward::Beside(inner, Some(station)) = w.ends[1].inward(w.now, &mut forged) else { panic!() };
+        w.ends[1].park(w.now, station, inner.from, 8, false).unwrap();
+        w.exchange();
+        assert_eq!(w.events(1), [Event::Drop(8, end)]);
+    }
+    // A station that is not registered here; the switch hears of it once.
+    assert_eq!(w.outward(0, &broadcast(2), 5).0, Outward::Drop(DropReason::ForgedSource, None));
+    assert_eq!(w.outward(0, &broadcast(2), 5).0, Outward::Drop(DropReason::ForgedSource, None));
+    assert_eq!(w.ends[0].poll_stranger(), Some((5, mac(2), None)));
+    assert_eq!(w.ends[0].poll_stranger(), None);
+}
+
+#[test]
+fn only_servers_with_the_network_get_a_copy() {
+    let mut w = World::new();
+    // A third server without the network, which the file names.
+    w.ends[0].admit(server(3), mac(1_003));
+    assert_eq!(w.outward(0, &broadcast(1), 5).0, Outward::Copies([2, 3].map(server).into()), "not known yet");
+    w.pass(16_000);
+    assert_eq!(w.outward(0, &broadcast(1), 5).0, Outward::Copies([server(2)].into()));
+}
+
+#[test]
+fn a_flood_for_groups_is_limited_and_leaves_other_tenants_their_share() {
+    let mut w = World::new();
+    assert!(w.ends[0].add_station(w.now, 6, mac(5), ip(5)));
+    w.pass(600);
+    let copied = |w: &mut World, from, domain, frames: usize| {
+        let sent = (0..frames).filter(|_| matches!(w.outward(0, &broadcast(from), domain).0, Outward::Copies(_)));
+        sent.count()
+    };
+    assert_eq!(copied(&mut w, 1, 5, 100_000), 256);
+    assert_eq!(w.ends[0].counters().0.group_limited, 100_000 - 256);
+    assert_eq!(w.outward(0, &broadcast(1), 5).0, Outward::Drop(DropReason::FloodNoRoom, None));
+    assert_eq!(copied(&mut w, 5, 6, 100), 100, "another tenant");
+    w.pass(10);
+    assert_eq!(copied(&mut w, 1, 5, 1_000), 100);
+}
+
+#[test]
+fn solicitations_for_a_million_addresses_take_bounded_memory_and_no_share_of_others() {
+    let mut w = World::new();
+    w.pass(600);
+    w.alive = false;
+    let [me, prefix] = ["2001:db8::1", "2001:db8:1::"].map(|a| a.parse::<Ipv6Addr>().unwrap());
+    let mut ended = [0u32; 3];
+    for n in 0..1_000_000 {
+        let target = Ipv6Addr::from_bits(prefix.to_bits() + n);
+        match w.outward(0, &solicitation(1, me, target), 5).0 {
+            Outward::Parked => ended[0] += 1,
+            Outward::Copies(_) => ended[1] += 1,
+            Outward::Drop(DropReason::FloodNoRoom, None) => ended[2] += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(ended, [64, 256, 1_000_000 - 64 - 256], "the open questions of a tenant, and its copies at once");
+    assert_eq!(w.ends[0].waiting(), 64);
+    assert_eq!(w.ends[0].counters().1.limited, 1_000_000 - 64);
+    // Another tenant is answered as before.
+    w.alive = true;
+    assert!(w.ends[0].add_station(w.now, 6, mac(5), ip(5)));
+    w.exchange();
+    assert_eq!(w.outward(0, &request(5, 5, 4), 6).0, Outward::Parked);
+    w.exchange();
+    assert!(w.events(0).iter().any(|event| matches!(event, Event::Reply(_, 6, 3))));
+}
+
+fn solicitation(from: u32, sender: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
+    let group = ipv6::solicited_node(target);
+    let message = Neighbour::Solicitation { target, source: (!sender.is_unspecified()).then_some(mac(from)) };
+    let header = message.header(sender, group);
+    let mut frame = alloc::vec![0; 54 + usize::from(header.payload_len)];
+    let destination = ipv6::group_mac(group);
+    ethernet::Repr { destination, source: mac(from), ethertype: EtherType::IPV6 }.emit(&mut frame);
+    header.emit(&mut frame[14..]);
+    message.emit(&header, &mut frame[54..]);
+    frame
+}
+
+#[test]
+fn solicitations_are_answered_from_the_mapping() {
+    let mut w = World::new();
+    let [me, other] = ["fe80::1", "fe80::2"].map(|a| a.parse::<Ipv6Addr>().unwrap());
+    assert!(w.ends[1].learn_station(w.now, 5, mac(2), other.into(), true));
+    w.exchange();
+    let asks = solicitation(1, me, other);
+    assert_eq!(w.outward(0, &asks, 5).0, Outward::Parked);
+    w.exchange();
+    let events = w.events(0);
+    let [Event::Reply(reply, 5, 3)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((&reply[..6], &reply[6..12]), (&mac(1).0[..], &mac(2).0[..]));
+    assert_eq!(w.outward(0, &asks, 5).0, Outward::Reply(reply.clone()));
+    // It asks whether an address is free that another station has, and whether its own is.
+    let taken = solicitation(1, Ipv6Addr::UNSPECIFIED, other);
+    assert!(matches!(w.outward(0, &taken, 5).0, Outward::Reply(_)));
+    assert!(w.ends[0].learn_station(w.now, 5, mac(1), me.into(), true));
+    w.exchange();
+    let own = solicitation(1, Ipv6Addr::UNSPECIFIED, me);
+    assert_eq!(w.outward(0, &own, 5).0, Outward::Parked);
+    w.exchange();
+    assert_eq!(w.events(0), [Event::Copies(own, [server(2)].into(), 5, 3)]);
+    // The station has the address no longer.
+    w.ends[1].learn_station(w.now, 5, mac(2), other.into(), false);
+    w.pass(20);
+    assert_eq!(w.outward(0, &asks, 5).0, Outward::Parked);
+    w.exchange();
+    assert!(matches!(w.events(0)[..], [Event::Copies(..)]));
+}
+
+#[test]
+fn the_reply_of_a_silent_station_reaches_the_asker_beside_credits_and_shows_the_station() {
+    let mut w = World::new();
+    // Station 8 is named without an address.
+    assert!(w.ends[1].add_station(w.now, 5, mac(8), Ipv4Addr::UNSPECIFIED));
+    w.pass(600);
+    let asks = request(1, 1, 8);
+    assert_eq!(w.outward(0, &asks, 5).0, Outward::Parked);
+    w.exchange();
+    assert!(matches!(w.events(0)[..], [Event::Copies(..)]));
+    let mut sent = copy(&mut w, 0, &asks, 5, 2);
+    let Inward::Beside(inner, Some(station)) = w.ends[1].inward(w.now, &mut sent) else { panic!() };
+    w.ends[1].park(w.now, station, inner.from, 1, false).unwrap();
+    w.exchange();
+    w.events(1);
+    let mut reply = asks.clone();
+    ethernet::Repr { destination: mac(1), source: mac(8), ethertype: EtherType::ARP }.emit(&mut reply);
+    let message = arp::Repr {
+        operation: Operation::Reply,
+        sender_mac: mac(8),
+        sender_ip: ip(8),
+        target_mac: mac(1),
+        target_ip: ip(1),
+    };
+    message.emit(&mut reply[14..]);
+    // Nobody would know whether the address is its own: the switch decides that first.
+    assert_eq!(w.outward(1, &reply, 5).0, Outward::Drop(DropReason::Unresolved, None));
+    assert_eq!(w.ends[1].poll_stranger(), Some((5, mac(8), Some(ip(8)))));
+    assert!(w.ends[1].add_station(w.now, 5, mac(8), ip(8)));
+    let (outward, mut out) = w.outward(1, &reply, 5);
+    assert_eq!(outward, Outward::Send);
+    let Inward::Beside(_, Some(station)) = w.ends[0].inward(w.now, &mut out) else { panic!() };
+    assert_eq!(station.mac, mac(8));
+    // A reply in the name of another.
+    reply[14 + 9] ^= 1;
+    assert_eq!(w.outward(1, &reply, 5).0, Outward::Drop(DropReason::ForgedSource, None));
 }
 
 #[test]

@@ -23,13 +23,18 @@ impl Bucket {
         (self.taken.max(now) + self.apart).since(now) <= self.burst
     }
 
-    /// Takes a token; returns whether one was available.
-    pub fn take(&mut self, now: Instant) -> bool {
+    /// Takes `tokens` if one is available; the others are taken from the future. Returns whether one was available.
+    pub fn take_several(&mut self, now: Instant, tokens: u64) -> bool {
         let there = self.has(now);
         if there {
-            self.taken = self.taken.max(now) + self.apart;
+            self.taken = self.taken.max(now) + Duration(self.apart.0 * tokens);
         }
         there
+    }
+
+    /// Takes a token; returns whether one was available.
+    pub fn take(&mut self, now: Instant) -> bool {
+        self.take_several(now, 1)
     }
 }
 
@@ -42,5 +47,12 @@ mod tests {
         let mut bucket = Bucket::new(100, 5);
         let mut taken = |ms| (0..1_000).filter(|_| bucket.take(Instant::ZERO + Duration::from_ms(ms))).count();
         assert_eq!([taken(0), taken(9), taken(10), taken(35), taken(10_000)], [5, 0, 1, 2, 5]);
+    }
+
+    #[test]
+    fn several_tokens_at_once_leave_a_debt() {
+        let mut bucket = Bucket::new(100, 5);
+        let mut take = |ms, tokens| bucket.take_several(Instant::ZERO + Duration::from_ms(ms), tokens);
+        assert_eq!([take(0, 12), take(79, 1), take(80, 1)], [true, false, true]);
     }
 }

@@ -1,6 +1,6 @@
 //! The location of a station, as the controller reports it.
 
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr};
 use sluicenet_wire::controller::{Kind, Repr, Status};
 use sluicenet_wire::ethernet::MacAddress;
 
@@ -18,8 +18,8 @@ pub struct Question {
 pub enum By {
     /// By its MAC address.
     Mac(MacAddress),
-    /// By its IPv4 address.
-    Ip(Ipv4Addr),
+    /// By one of its IP addresses.
+    Ip(IpAddr),
 }
 
 /// A station of a tenant.
@@ -36,8 +36,8 @@ pub struct StationId {
 pub struct Mapping {
     /// The station.
     pub station: StationId,
-    /// Its IPv4 address; 0.0.0.0 when it has none.
-    pub ip: Ipv4Addr,
+    /// The address by which it was asked for, or its IPv4 address; 0.0.0.0 when it has none.
+    pub ip: IpAddr,
     /// The station's server; 0.0.0.0 if it has no location.
     pub location: Ipv4Addr,
     /// The start of the controller that created the mapping.

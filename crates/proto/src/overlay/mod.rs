@@ -6,6 +6,7 @@ pub mod cache;
 pub mod controller;
 pub mod fib;
 pub mod mapping;
+pub mod members;
 pub mod neighbours;
 pub mod policy;
 pub mod registrar;

@@ -5,24 +5,47 @@ use super::controller::{MODEST, RETRANSMIT};
 use super::mapping::StationId;
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sluicenet_wire::controller::{Kind, Repr, Status};
 
 /// Time between renewals, and so the longest time for which a restarted controller does not know a station.
 pub const RENEW: Duration = Duration::from_secs(5);
+/// Most IPv6 addresses of a station: its link-local address, and a few of each prefix (RFC 8981 makes new ones every day).
+pub const ADDRESSES_MAX: usize = 8;
 /// Longest time between two attempts while the controller is silent.
 const SLOWEST: Duration = Duration::from_ms(640);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The station is to be registered; the version of the earlier registration, or 0.
+    /// It is to be registered; the version of the earlier registration, or 0.
     Claim(u64),
-    /// The station is to be removed.
+    /// It is to be removed.
     Leave,
+}
+
+/// A claim to a station, or to one of its IPv6 addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Claimed {
+    station: StationId,
+    address: Option<Ipv6Addr>,
+}
+
+impl Claimed {
+    fn station(station: StationId) -> Claimed {
+        Claimed { station, address: None }
+    }
+
+    /// The claim that a message is about.
+    fn of(message: &Repr) -> Claimed {
+        let station = StationId { vni: message.vni, mac: message.mac };
+        let IpAddr::V6(address) = message.ip else { return Claimed::station(station) };
+        Claimed { station, address: Some(address) }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Local {
+    /// The station's IPv4 address.
     ip: Ipv4Addr,
     /// Whether the claim is modest.
     modest: bool,
@@ -49,9 +72,10 @@ pub struct Registrar {
     server: Ipv4Addr,
     epoch: u32,
     request: u64,
-    stations: BTreeMap<StationId, Local>,
-    deadlines: BTreeSet<(Instant, StationId)>,
+    claims: BTreeMap<Claimed, Local>,
+    deadlines: BTreeSet<(Instant, Claimed)>,
     lost: VecDeque<(StationId, Lost)>,
+    refused: u64,
 }
 
 impl Registrar {
@@ -62,9 +86,10 @@ impl Registrar {
             server,
             epoch: 0,
             request: first_request,
-            stations: BTreeMap::new(),
+            claims: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             lost: VecDeque::new(),
+            refused: 0,
         }
     }
 
@@ -81,55 +106,123 @@ impl Registrar {
     /// An unnamed station has shown itself here: claims it [modestly](MODEST), unless it was named. A station is claimed
     /// again if the controller gave the station or its address to another server.
     pub fn learn(&mut self, now: Instant, station: StationId, ip: Ipv4Addr) {
-        let known = self.stations.get(&station).filter(|l| l.state != State::Leave);
+        let known = self.claims.get(&Claimed::station(station)).filter(|l| l.state != State::Leave);
         if known.is_none_or(|l| l.modest && l.ip != ip) {
             self.claim(now, station, ip, true);
         }
     }
 
+    /// A station has shown an IPv6 address here: claims the address modestly, and the station if it is unknown. A station has
+    /// at most [`ADDRESSES_MAX`] such addresses; returns whether this one is among them.
+    pub fn learn_address(&mut self, now: Instant, station: StationId, address: Ipv6Addr) -> bool {
+        if self.station(station).is_none() {
+            self.learn(now, station, Ipv4Addr::UNSPECIFIED);
+        }
+        let claimed = Claimed { station, address: Some(address) };
+        if self.claims.get(&claimed).is_some_and(|l| l.state != State::Leave) {
+            return true;
+        }
+        let has_room = self.addresses(station).count() < ADDRESSES_MAX;
+        if has_room {
+            let state = State::Claim(0);
+            let ip = Ipv4Addr::UNSPECIFIED;
+            self.set(claimed, Local { ip, modest: true, state, at: now, wait: RETRANSMIT, request: None });
+        }
+        has_room
+    }
+
+    /// A station no longer has an IPv6 address.
+    pub fn unlearn_address(&mut self, now: Instant, station: StationId, address: Ipv6Addr) {
+        self.leave(now, Claimed { station, address: Some(address) });
+    }
+
     /// A station that was [learned](Registrar::learn) no longer lives here.
     pub fn unlearn(&mut self, now: Instant, station: StationId) {
-        if self.stations.get(&station).is_some_and(|l| l.modest) {
+        if self.claims.get(&Claimed::station(station)).is_some_and(|l| l.modest) {
             self.remove(now, station);
         }
     }
 
     fn claim(&mut self, now: Instant, station: StationId, ip: Ipv4Addr, modest: bool) {
-        self.set(station, Local { ip, modest, state: State::Claim(0), at: now, wait: RETRANSMIT, request: None });
+        let local = Local { ip, modest, state: State::Claim(0), at: now, wait: RETRANSMIT, request: None };
+        self.set(Claimed::station(station), local);
     }
 
     /// A station is no longer on this server.
     pub fn remove(&mut self, now: Instant, station: StationId) {
-        if let Some(&local) = self.stations.get(&station) {
-            self.set(station, Local { state: State::Leave, at: now, wait: RETRANSMIT, request: None, ..local });
+        self.forget_addresses(station);
+        self.leave(now, Claimed::station(station));
+    }
+
+    fn leave(&mut self, now: Instant, claimed: Claimed) {
+        if let Some(&local) = self.claims.get(&claimed) {
+            self.set(claimed, Local { state: State::Leave, at: now, wait: RETRANSMIT, request: None, ..local });
         }
     }
 
     /// The IPv4 address of a station on this server.
     pub fn station(&self, station: StationId) -> Option<Ipv4Addr> {
-        self.stations.get(&station).filter(|l| l.state != State::Leave).map(|l| l.ip)
+        self.claims.get(&Claimed::station(station)).filter(|l| l.state != State::Leave).map(|l| l.ip)
     }
 
-    fn set(&mut self, station: StationId, local: Local) {
-        if let Some(old) = self.stations.insert(station, local) {
-            self.deadlines.remove(&(old.at, station));
+    /// The claimed IPv6 addresses of a station, those included that are to be removed.
+    fn addresses(&self, station: StationId) -> impl Iterator<Item = Claimed> + '_ {
+        let any = Ipv6Addr::from_bits(u128::MAX);
+        let range = Claimed { station, address: Some(Ipv6Addr::UNSPECIFIED) }..=Claimed { station, address: Some(any) };
+        self.claims.range(range).map(|(claimed, _)| *claimed)
+    }
+
+    /// Stations that the controller has registered for this server.
+    pub fn registered(&self) -> usize {
+        let is_registered = |(claimed, local): &(&Claimed, &Local)| {
+            claimed.address.is_none() && matches!(local.state, State::Claim(version) if version != 0)
+        };
+        self.claims.iter().filter(is_registered).count()
+    }
+
+    /// IPv6 addresses that the controller refused because another station of the tenant has them.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    fn set(&mut self, claimed: Claimed, local: Local) {
+        if let Some(old) = self.claims.insert(claimed, local) {
+            self.deadlines.remove(&(old.at, claimed));
         }
-        self.deadlines.insert((local.at, station));
+        self.deadlines.insert((local.at, claimed));
     }
 
-    fn forget(&mut self, station: StationId) {
-        if let Some(old) = self.stations.remove(&station) {
-            self.deadlines.remove(&(old.at, station));
+    fn forget(&mut self, claimed: Claimed) {
+        if let Some(old) = self.claims.remove(&claimed) {
+            self.deadlines.remove(&(old.at, claimed));
+        }
+    }
+
+    /// The controller removes the addresses of a station with the station.
+    fn forget_addresses(&mut self, station: StationId) {
+        let addresses: alloc::vec::Vec<Claimed> = self.addresses(station).collect();
+        addresses.into_iter().for_each(|claimed| self.forget(claimed));
+    }
+
+    /// Another server or station has it.
+    fn lose(&mut self, claimed: Claimed, why: Lost) {
+        self.forget(claimed);
+        match claimed.address {
+            Some(_) => self.refused += 1,
+            None => {
+                self.forget_addresses(claimed.station);
+                self.lost.push_back((claimed.station, why));
+            }
         }
     }
 
     /// The next message to send now.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Repr> {
-        let &(_, station) = self.deadlines.first().filter(|(at, _)| *at <= now)?;
-        let local = *self.stations.get(&station)?;
+        let &(_, claimed) = self.deadlines.first().filter(|(at, _)| *at <= now)?;
+        let local = *self.claims.get(&claimed)?;
         self.request += 1;
         let wait = Duration(local.wait.0 * 2).min(SLOWEST);
-        self.set(station, Local { at: now + local.wait, wait, request: Some(self.request), ..local });
+        self.set(claimed, Local { at: now + local.wait, wait, request: Some(self.request), ..local });
         let (kind, version) = match local.state {
             State::Claim(_) if local.modest => (Kind::Register, MODEST),
             State::Claim(version) => (Kind::Register, version),
@@ -138,12 +231,12 @@ impl Registrar {
         Some(Repr {
             kind,
             status: Status::Done,
-            mac: station.mac,
-            ip: local.ip,
+            mac: claimed.station.mac,
+            ip: claimed.address.map_or(IpAddr::V4(local.ip), IpAddr::V6),
             server: self.server,
             location: self.server,
             epoch: self.epoch,
-            vni: station.vni,
+            vni: claimed.station.vni,
             version,
             request: self.request,
         })
@@ -156,21 +249,21 @@ impl Registrar {
 
     /// Takes a genuine message from the controller; returns whether it answered a message of this server.
     pub fn handle(&mut self, now: Instant, message: &Repr) -> bool {
-        let station = StationId { vni: message.vni, mac: message.mac };
         if message.kind == Kind::Changed {
+            let station = Claimed::station(StationId { vni: message.vni, mac: message.mac });
             // The station's old server is informed too when another server has claimed the station.
             let elsewhere = message.location != self.server && !message.location.is_unspecified();
-            let granted = self.stations.get(&station).is_some_and(|l| match l.state {
+            let granted = self.claims.get(&station).is_some_and(|l| match l.state {
                 State::Claim(version) => version != 0 && version < message.version,
                 State::Leave => false,
             });
             if elsewhere && granted && message.epoch == self.epoch {
-                self.forget(station);
-                self.lost.push_back((station, Lost::Moved));
+                self.lose(station, Lost::Moved);
             }
             return false;
         }
-        let Some(&local) = self.stations.get(&station).filter(|l| l.request == Some(message.request)) else {
+        let claimed = Claimed::of(message);
+        let Some(&local) = self.claims.get(&claimed).filter(|l| l.request == Some(message.request)) else {
             return false;
         };
         let local = Local { request: None, ..local };
@@ -180,22 +273,20 @@ impl Registrar {
                 // After a restart the controller does not know the versions that it granted before.
                 let state = if message.epoch == self.epoch { local.state } else { State::Claim(0) };
                 self.heard_of(message);
-                self.set(station, again(state, Duration::ZERO));
+                self.set(claimed, again(state, Duration::ZERO));
             }
             (Status::Stale, State::Leave) => {
                 self.heard_of(message);
-                self.set(station, again(State::Leave, Duration::ZERO));
+                self.set(claimed, again(State::Leave, Duration::ZERO));
             }
-            (Status::Done, State::Claim(_)) => self.set(station, again(State::Claim(message.version), RENEW)),
-            (Status::Busy, state) => self.set(station, again(state, RETRANSMIT)),
-            (Status::Full, State::Claim(version)) => self.set(station, again(State::Claim(version), RENEW)),
+            (Status::Done, State::Claim(_)) => self.set(claimed, again(State::Claim(message.version), RENEW)),
+            (Status::Busy, state) => self.set(claimed, again(state, RETRANSMIT)),
+            (Status::Full, State::Claim(version)) => self.set(claimed, again(State::Claim(version), RENEW)),
             (Status::Moved | Status::Conflict, State::Claim(_)) => {
-                self.forget(station);
-                let why = if message.status == Status::Moved { Lost::Moved } else { Lost::Conflict };
-                self.lost.push_back((station, why));
+                self.lose(claimed, if message.status == Status::Moved { Lost::Moved } else { Lost::Conflict });
             }
-            (_, State::Leave) => self.forget(station),
-            (Status::Unknown, State::Claim(_)) => self.set(station, again(State::Claim(0), RETRANSMIT)),
+            (_, State::Leave) => self.forget(claimed),
+            (Status::Unknown, State::Claim(_)) => self.set(claimed, again(State::Claim(0), RETRANSMIT)),
         }
         true
     }

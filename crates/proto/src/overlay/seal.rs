@@ -89,7 +89,7 @@ mod tests {
             kind: Kind::Answer,
             status: Status::Done,
             mac: MacAddress::local(1),
-            ip: Ipv4Addr::new(10, 0, 0, 1),
+            ip: Ipv4Addr::new(10, 0, 0, 1).into(),
             server: Ipv4Addr::new(192, 0, 2, 1),
             location: Ipv4Addr::new(192, 0, 2, 2),
             epoch: 1,

@@ -133,6 +133,9 @@ fn large_datagrams_are_cut(stack: impl Fn() -> Stack) {
         (100..1_800).for_each(|at| datagram[at] = (at as u64 + sent) as u8);
         sent += u64::from(sent < MANY && a.send(0, &datagram));
         while let Some(fragment) = b.receive(0) {
+            if is_request(&fragment) {
+                continue;
+            }
             assert!(fragment.len() <= 14 + 1_446);
             let len = usize::from(u16::from_be_bytes([fragment[16], fragment[17]]));
             let payload = &fragment[34..14 + len];
@@ -176,4 +179,75 @@ fn a_checksum_is_finished_before_the_uplink_gets_a_frame() {
     let uplink = Uplink::overlay_of(a, link(1), vtep, to, Queues::default());
     let udp = Offload { checksum: Some((34, 6)), ..Offload::NONE };
     assert!(!uplink.takes_offload(&udp), "a fragment of the datagram could not be summed any more");
+}
+
+fn reply(request: &[u8], from: usize) -> Vec<u8> {
+    let (asked, _) = arp::Repr::parse(&request[14..]).unwrap();
+    let mut frame = vec![0; 60];
+    ethernet::Repr { destination: asked.sender_mac, source: mac(from), ethertype: EtherType::ARP }.emit(&mut frame);
+    let message = arp::Repr {
+        operation: Operation::Reply,
+        sender_mac: mac(from),
+        sender_ip: ip(from),
+        target_mac: asked.sender_mac,
+        target_ip: asked.sender_ip,
+    };
+    message.emit(&mut frame[14..]);
+    frame
+}
+
+/// A station that never spoke is found by its reply. A frame for all stations then reaches each station of both servers once.
+fn a_silent_station_is_found(stack: impl Fn() -> Stack) {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers =
+        [overlay_with(1, a, &address, of_one_class, stack()), overlay_with(2, b, &address, of_one_class, stack())];
+    // The first port of server 2 is anybody's.
+    let engine = &mut servers[1].engine;
+    engine.announce(DOMAIN, mac(3).0, ip(3), false);
+    engine.forget(0);
+    engine.set_access(0, Access { guard: None, ..of_one_class(3) });
+    let mut asked = None::<Instant>;
+    until(&mut servers, |[a, b]| {
+        // As a kernel repeats it.
+        if asked.is_none_or(|at| at.elapsed().as_millis() > 1_000) {
+            asked = Some(Instant::now());
+            a.send(0, &request(1, 3));
+        }
+        if let Some(request) = b.receive(0).filter(|frame| is_request(frame)) {
+            b.send(0, &reply(&request, 3));
+        }
+        let told = a.receive(0).filter(|frame| frame[..6] == mac(1).0 && frame[12..14] == [8, 6]);
+        told.is_some_and(|told| arp::Repr::parse(&told[14..]).unwrap().0.sender_mac == mac(3))
+    });
+    for n in 0..100 {
+        until(&mut servers, |[a, _]| a.send(0, &frame(1, 3, n, 100)));
+    }
+    until_all(&mut servers, 0, 100);
+    let mut for_all = frame(1, 3, 4_711, 100);
+    for_all[..6].fill(0xFF);
+    servers[0].send(0, &for_all);
+    let mut heard = [0; 4];
+    until(&mut servers, |servers| {
+        for (n, k) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            heard[2 * n + k] += u32::from(servers[n].number(k) == Some(4_711));
+        }
+        heard[2..] == [1, 1]
+    });
+    (0..1_000).for_each(|_| servers.iter_mut().for_each(|server| _ = server.engine.round()));
+    assert_eq!(heard, [0, 1, 1, 1], "not its sender");
+    assert!(servers.iter_mut().all(|server| server.number(0).is_none() && server.number(1).is_none()), "once");
+    for server in &mut servers {
+        server.engine.ledger();
+    }
+}
+
+#[test]
+fn a_silent_station_is_found_with_and_without_credits_numbers_and_streams() {
+    a_silent_station_is_found(Stack::default);
+    let credits = || Some(patient());
+    a_silent_station_is_found(|| Stack { credits: credits(), ..Stack::default() });
+    a_silent_station_is_found(|| Stack { credits: credits(), zbridge: Some(channel()), ..Stack::default() });
+    a_silent_station_is_found(|| Stack { tcp_tunnels: true, credits: credits(), ..Stack::default() });
 }

@@ -15,7 +15,8 @@ use super::registrar::RENEW;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use core::net::Ipv4Addr;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr};
 use sluicenet_wire::controller::{Kind, Repr, Status};
 use sluicenet_wire::ethernet::MacAddress;
 
@@ -30,6 +31,8 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 const LEARNS_FOR: Duration = Duration(3 * RENEW.0);
 /// Most confirmations of changes that wait to be sent.
 const CONFIRMATIONS: usize = 256;
+/// Most addresses of a mapping by which its station is found: as many as the controller has of a station.
+const ADDRESSES: usize = 1 + super::registrar::ADDRESSES_MAX;
 
 /// Limits of a cache.
 #[derive(Clone, Copy, Debug)]
@@ -110,9 +113,11 @@ pub struct CacheCounters {
     pub stale: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     mapping: Mapping,
+    /// The station's addresses that are known.
+    addresses: Vec<IpAddr>,
     /// When the controller was last asked about the mapping, and when it will be asked again.
     asked_at: Instant,
     old_at: Instant,
@@ -162,7 +167,7 @@ pub struct Cache {
     /// Time until which the controller counts as silent.
     silent_until: Instant,
     entries: BTreeMap<StationId, Entry>,
-    by_ip: BTreeMap<(u32, Ipv4Addr), MacAddress>,
+    by_ip: BTreeMap<(u32, IpAddr), MacAddress>,
     arrivals: u64,
     tenants: BTreeMap<u32, Tenant>,
     /// The tenant whose question was sent last.
@@ -229,11 +234,11 @@ impl Cache {
 
     /// The location of a station, if it is known already; sends no question.
     pub fn peek(&self, question: Question) -> Option<Mapping> {
-        let mac = match question.by {
-            By::Mac(mac) => mac,
-            By::Ip(ip) => *self.by_ip.get(&(question.vni, ip))?,
-        };
-        self.entries.get(&StationId { vni: question.vni, mac }).map(|e| e.mapping)
+        let mapping = |mac| self.entries.get(&StationId { vni: question.vni, mac }).map(|e| e.mapping);
+        match question.by {
+            By::Mac(mac) => mapping(mac),
+            By::Ip(ip) => Some(Mapping { ip, ..mapping(*self.by_ip.get(&(question.vni, ip))?)? }),
+        }
     }
 
     /// The location of a station; asks the controller if it is unknown. The network must be one of this server's.
@@ -370,7 +375,7 @@ impl Cache {
         open.at = Some(at);
         self.deadlines.insert((at, question));
         let (kind, mac, ip) = match question.by {
-            By::Mac(mac) => (Kind::ResolveMac, mac, Ipv4Addr::UNSPECIFIED),
+            By::Mac(mac) => (Kind::ResolveMac, mac, Ipv4Addr::UNSPECIFIED.into()),
             By::Ip(ip) => (Kind::ResolveIp, MacAddress::default(), ip),
         };
         Some(Repr {
@@ -500,14 +505,19 @@ impl Cache {
     /// Stores a mapping unless the table has a newer one; returns the mapping in the table.
     fn keep(&mut self, now: Instant, mapping: Mapping) -> Mapping {
         let station = mapping.station;
-        let order = match self.entries.get(&station).copied() {
+        let (order, mut addresses) = match self.entries.remove(&station) {
             Some(known) if known.mapping.epoch == mapping.epoch && known.mapping.version > mapping.version => {
                 self.counters.stale += 1;
-                return known.mapping;
+                let newer = Mapping { ip: mapping.ip, ..known.mapping };
+                self.entries.insert(station, known);
+                return newer;
+            }
+            Some(known) if (known.mapping.epoch, known.mapping.version) == (mapping.epoch, mapping.version) => {
+                (known.order, known.addresses)
             }
             Some(known) => {
-                self.forget_ip(&known.mapping);
-                known.order
+                self.forget_addresses(station, &known.addresses);
+                (known.order, Vec::new())
             }
             None => {
                 if self.entries.len() >= self.config.entries {
@@ -516,27 +526,34 @@ impl Cache {
                 self.arrivals += 1;
                 let order = self.arrivals;
                 self.tenant(station.vni).entries.insert(order, station.mac);
-                order
+                (order, Vec::new())
             }
         };
-        self.entries.insert(station, Entry { mapping, asked_at: now, old_at: now + FRESH, order });
         if !mapping.ip.is_unspecified() {
+            if !addresses.contains(&mapping.ip) {
+                if addresses.len() >= ADDRESSES {
+                    self.forget_addresses(station, &[addresses.remove(0)]);
+                }
+                addresses.push(mapping.ip);
+            }
             self.by_ip.insert((station.vni, mapping.ip), station.mac);
         }
+        self.entries.insert(station, Entry { mapping, addresses, asked_at: now, old_at: now + FRESH, order });
         mapping
     }
 
     fn forget(&mut self, station: StationId) {
         let Some(entry) = self.entries.remove(&station) else { return };
-        self.forget_ip(&entry.mapping);
+        self.forget_addresses(station, &entry.addresses);
         self.tenant(station.vni).entries.remove(&entry.order);
     }
 
-    fn forget_ip(&mut self, mapping: &Mapping) {
-        // The address may belong to another station by now.
-        let of_ip = (mapping.station.vni, mapping.ip);
-        if self.by_ip.get(&of_ip) == Some(&mapping.station.mac) {
-            self.by_ip.remove(&of_ip);
+    fn forget_addresses(&mut self, StationId { vni, mac }: StationId, addresses: &[IpAddr]) {
+        for &ip in addresses {
+            // The address may belong to another station by now.
+            if self.by_ip.get(&(vni, ip)) == Some(&mac) {
+                self.by_ip.remove(&(vni, ip));
+            }
         }
     }
 

@@ -7,14 +7,18 @@
 //!   the controller (`epoch`) rejects writes to an earlier start.
 //! - All changes have one sequence of numbers (`version`): of two mappings of a station the higher version is newer.
 //! - A station moves at most ten times a second; it belongs to the server that claimed it last.
+//! - A station has one IPv4 address, and IPv6 addresses that are claimed one by one, always modestly.
+//! - A server that has a network says so again and again, and learns which other servers have it.
 //! - A *modest* claim, for a station that no file names, takes nothing from another server. It yields its address to a
 //!   station that claims the address without modesty.
 
 use super::mapping::{Mapping, StationId};
+use super::members::Membership;
+use super::registrar::ADDRESSES_MAX;
 use super::seal::{Key, Refused};
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, BTreeSet};
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sluicenet_wire::controller::{Kind, LEN, Repr, Status};
 
 /// Time between transmissions of an unconfirmed change: the request RTO of Crisan 2014, Table 3.1.
@@ -94,6 +98,8 @@ struct Entry {
     moved_at: Option<Instant>,
     /// Whether the claim was modest.
     modest: bool,
+    /// Its IPv6 addresses, which are always claimed modestly.
+    addresses: BTreeSet<Ipv6Addr>,
     /// Servers that asked about the station and are told of changes.
     asked: BTreeSet<Ipv4Addr>,
 }
@@ -115,7 +121,8 @@ pub struct Controller {
     requests: u64,
     servers: BTreeMap<Ipv4Addr, Server>,
     stations: BTreeMap<StationId, Entry>,
-    by_ip: BTreeMap<(u32, Ipv4Addr), StationId>,
+    by_ip: BTreeMap<(u32, IpAddr), StationId>,
+    members: Membership,
     /// Removed stations, with the time at which they may be registered elsewhere.
     gone: BTreeSet<(Instant, StationId)>,
     changes: BTreeMap<(Ipv4Addr, StationId), Change>,
@@ -135,6 +142,7 @@ impl Controller {
             servers: BTreeMap::new(),
             stations: BTreeMap::new(),
             by_ip: BTreeMap::new(),
+            members: Membership::default(),
             gone: BTreeSet::new(),
             changes: BTreeMap::new(),
             deadlines: BTreeSet::new(),
@@ -182,6 +190,12 @@ impl Controller {
             Kind::ResolveMac => self.resolve(&message, Some(StationId { vni: message.vni, mac: message.mac })),
             Kind::ResolveIp => self.resolve(&message, self.by_ip.get(&(message.vni, message.ip)).copied()),
             Kind::Register | Kind::Unregister => self.write(now, &message),
+            Kind::NextMember => {
+                let status = self.members.answer(now, &message);
+                let location = status.unwrap_or(Ipv4Addr::UNSPECIFIED);
+                let status = if status.is_some() { Status::Done } else { Status::Unknown };
+                Repr { kind: Kind::Answer, status, location, epoch: self.epoch, version: self.version, ..message }
+            }
             Kind::Heard => {
                 self.confirm(&message);
                 return None;
@@ -200,7 +214,8 @@ impl Controller {
             Some(entry) => {
                 entry.asked.insert(message.server);
                 self.counters.known += 1;
-                entry.mapping.message(Kind::Answer, message.server, message.request)
+                let ip = if message.kind == Kind::ResolveIp { message.ip } else { entry.mapping.ip };
+                Mapping { ip, ..entry.mapping }.message(Kind::Answer, message.server, message.request)
             }
             None => {
                 self.counters.unknown += 1;
@@ -219,9 +234,11 @@ impl Controller {
         }
         server.last_write = message.request;
         let station = StationId { vni: message.vni, mac: message.mac };
-        let done = match message.kind {
-            Kind::Register => self.register(now, station, message),
-            _ => self.unregister(now, station, message.server),
+        let done = match (message.kind, message.ip) {
+            (Kind::Register, IpAddr::V4(ip)) => self.register(now, station, ip, message),
+            (Kind::Register, IpAddr::V6(address)) => self.add_address(station, address, message.server),
+            (_, IpAddr::V4(_)) => self.unregister(now, station, message.server),
+            (_, IpAddr::V6(address)) => self.remove_address(now, station, address, message.server),
         };
         let mapping = self.stations.get(&station).map(|e| e.mapping);
         let (location, version) = mapping.map_or((Ipv4Addr::UNSPECIFIED, self.version), |m| (m.location, m.version));
@@ -234,7 +251,7 @@ impl Controller {
         Repr { status, location, version, ..answer }
     }
 
-    fn register(&mut self, now: Instant, station: StationId, message: &Repr) -> Result<(), Status> {
+    fn register(&mut self, now: Instant, station: StationId, ip: Ipv4Addr, message: &Repr) -> Result<(), Status> {
         let known = self.stations.get(&station);
         let lives = known.map_or(Ipv4Addr::UNSPECIFIED, |e| e.mapping.location);
         let is_move = lives != message.server;
@@ -255,7 +272,7 @@ impl Controller {
         let moved_at = if is_move && known.is_some() { Some(now) } else { known.and_then(|e| e.moved_at) };
         let as_before = !is_move && known.is_some_and(|e| e.mapping.ip == message.ip);
         let modest = message.version == MODEST;
-        let has_ip = !message.ip.is_unspecified();
+        let has_ip = !ip.is_unspecified();
         let holder = self.by_ip.get(&(station.vni, message.ip)).copied().filter(|&s| has_ip && s != station);
         if let Some(holder) = holder {
             let gives_way = self.stations.get(&holder).is_some_and(|e| e.modest);
@@ -267,7 +284,7 @@ impl Controller {
         self.counters.registered += 1;
         self.counters.moved += u64::from(is_move && !lives.is_unspecified());
         if !as_before {
-            self.change(now, station, message.ip, message.server, moved_at);
+            self.change(now, station, ip, message.server, moved_at);
         }
         if let Some(entry) = self.stations.get_mut(&station) {
             entry.modest = modest;
@@ -280,6 +297,54 @@ impl Controller {
         let moved_at = self.stations.get(&station).and_then(|e| e.moved_at);
         self.change(now, station, Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED, moved_at);
         self.gone.insert((now + MOVES_APART, station));
+    }
+
+    /// The station of a server, for a change of its addresses.
+    fn own(&mut self, station: StationId, server: Ipv4Addr) -> Result<&mut Entry, Status> {
+        let entry = self.stations.get_mut(&station).filter(|e| !e.mapping.location.is_unspecified());
+        let entry = entry.ok_or(Status::Unknown)?;
+        if entry.mapping.location == server { Ok(entry) } else { Err(Status::Moved) }
+    }
+
+    /// A station has another IPv6 address. The address is taken from no other station.
+    fn add_address(&mut self, station: StationId, address: Ipv6Addr, server: Ipv4Addr) -> Result<(), Status> {
+        let of = (station.vni, IpAddr::V6(address));
+        let holder = self.by_ip.get(&of).copied();
+        let entry = self.own(station, server)?;
+        if holder.is_some_and(|holder| holder != station) {
+            return Err(Status::Conflict);
+        }
+        if holder.is_none() && entry.addresses.len() >= ADDRESSES_MAX {
+            return Err(Status::Full);
+        }
+        entry.addresses.insert(address);
+        self.by_ip.insert(of, station);
+        self.counters.registered += 1;
+        Ok(())
+    }
+
+    fn remove_address(
+        &mut self,
+        now: Instant,
+        station: StationId,
+        address: Ipv6Addr,
+        server: Ipv4Addr,
+    ) -> Result<(), Status> {
+        let entry = match self.own(station, server) {
+            Err(Status::Unknown) => return Ok(()),
+            entry => entry?,
+        };
+        let (modest, moved_at, mapping) = (entry.modest, entry.moved_at, entry.mapping);
+        if entry.addresses.remove(&address) {
+            self.by_ip.remove(&(station.vni, IpAddr::V6(address)));
+            let IpAddr::V4(ip) = mapping.ip else { return Ok(()) };
+            // Servers that know the station by this address hear of a newer version, and ask again.
+            self.change(now, station, ip, server, moved_at);
+            if let Some(entry) = self.stations.get_mut(&station) {
+                entry.modest = modest;
+            }
+        }
+        Ok(())
     }
 
     fn unregister(&mut self, now: Instant, station: StationId, server: Ipv4Addr) -> Result<(), Status> {
@@ -302,14 +367,21 @@ impl Controller {
         moved_at: Option<Instant>,
     ) {
         self.version += 1;
-        let mapping = Mapping { station, ip, location, epoch: self.epoch, version: self.version };
-        let old = self.stations.remove(&station);
+        let mapping = Mapping { station, ip: ip.into(), location, epoch: self.epoch, version: self.version };
+        let mut old = self.stations.remove(&station);
         let lived = old.as_ref().map_or(Ipv4Addr::UNSPECIFIED, |e| e.mapping.location);
-        if let Some(old) = &old {
+        let mut addresses = BTreeSet::new();
+        if let Some(old) = &mut old {
             self.by_ip.remove(&(station.vni, old.mapping.ip));
+            addresses = core::mem::take(&mut old.addresses);
+        }
+        if lived != location {
+            for address in core::mem::take(&mut addresses) {
+                self.by_ip.remove(&(station.vni, IpAddr::V6(address)));
+            }
         }
         if !ip.is_unspecified() {
-            self.by_ip.insert((station.vni, ip), station);
+            self.by_ip.insert((station.vni, ip.into()), station);
         }
         if lived != location {
             if let Some(server) = self.servers.get_mut(&lived) {
@@ -322,7 +394,7 @@ impl Controller {
         let mut hear = old.map(|e| e.asked).unwrap_or_default();
         // A server that is told of a station's removal forgets the station, and asks again when needed.
         let asked = if location.is_unspecified() { BTreeSet::new() } else { hear.clone() };
-        self.stations.insert(station, Entry { mapping, moved_at, modest: false, asked });
+        self.stations.insert(station, Entry { mapping, moved_at, modest: false, addresses, asked });
         hear.insert(lived);
         for server in hear.into_iter().filter(|s| !s.is_unspecified()) {
             self.tell(now, server, mapping);

@@ -6,6 +6,7 @@ use crate::overlay::mapping::{By, Question};
 use crate::overlay::registrar::{Lost, RENEW, Registrar};
 use crate::rng::Rng;
 use alloc::vec::Vec;
+use core::net::Ipv6Addr;
 use sluicenet_wire::ethernet::MacAddress;
 
 fn ms(n: u64) -> Duration {
@@ -176,11 +177,16 @@ fn a_station_is_registered_found_by_either_address_and_missed_when_it_left() {
     w.add(1, 5);
     w.run(ms(5));
     assert_eq!(w.lookup(2, by_mac(5)), Found::Asked);
-    assert_eq!(w.lookup(2, Question { vni: 7, by: By::Ip(ip(6)) }), Found::Asked);
+    assert_eq!(w.lookup(2, Question { vni: 7, by: By::Ip(ip(6).into()) }), Found::Asked);
     w.run(ms(5));
-    assert_eq!(w.host(2).resolved, [(by_mac(5), Some(server(1))), (Question { vni: 7, by: By::Ip(ip(6)) }, None)]);
+    assert_eq!(
+        w.host(2).resolved,
+        [(by_mac(5), Some(server(1))), (Question { vni: 7, by: By::Ip(ip(6).into()) }, None)]
+    );
     // By its other address, from the table.
-    assert!(matches!(w.lookup(2, Question { vni: 7, by: By::Ip(ip(5)) }), Found::Known(m) if m.location == server(1)));
+    assert!(
+        matches!(w.lookup(2, Question { vni: 7, by: By::Ip(ip(5).into()) }), Found::Known(m) if m.location == server(1))
+    );
     // Another tenant has no such station.
     assert_eq!(w.lookup(2, Question { vni: 8, ..by_mac(5) }), Found::Asked);
     let now = w.now;
@@ -189,6 +195,120 @@ fn a_station_is_registered_found_by_either_address_and_missed_when_it_left() {
     assert_eq!(w.lives(2, 5), None, "who asked is told");
     assert_eq!(w.lookup(2, Question { vni: 8, ..by_mac(5) }), Found::Unknown);
     assert_eq!((w.counters().registered, w.counters().unregistered), (1, 1));
+}
+
+fn six(n: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n)
+}
+fn by_six(n: u16) -> Question {
+    Question { vni: 7, by: By::Ip(six(n).into()) }
+}
+
+impl World {
+    /// Station `n` of a host shows an IPv6 address.
+    fn show(&mut self, host: u32, n: u32, address: u16) {
+        let now = self.now;
+        self.host(host).registrar.learn_address(now, station(n), six(address));
+    }
+
+    /// The station that a host finds by an IPv6 address.
+    fn finds(&mut self, host: u32, address: u16) -> Option<StationId> {
+        // A failure is remembered for a second.
+        self.run(ms(1_001));
+        self.lookup(host, by_six(address));
+        self.run(ms(50));
+        let Found::Known(mapping) = self.lookup(host, by_six(address)) else { return None };
+        assert_eq!((mapping.ip, mapping.location), (six(address).into(), server(1)));
+        Some(mapping.station)
+    }
+}
+
+#[test]
+fn a_station_is_found_by_each_of_its_addresses_until_it_has_them_no_longer() {
+    let mut w = World::new(2);
+    (w.loss, w.doubled) = (10, 10);
+    w.add(1, 5);
+    // One that the file does not name: its address makes it known.
+    w.show(1, 6, 60);
+    (1..=8).for_each(|address| w.show(1, 5, address));
+    w.run(ms(200));
+    assert_eq!(w.finds(2, 60), Some(station(6)));
+    for address in 1..=8 {
+        assert_eq!(w.finds(2, address), Some(station(5)), "{address}");
+    }
+    assert!(matches!(w.lookup(2, Question { vni: 7, by: By::Ip(ip(5).into()) }), Found::Asked | Found::Known(_)));
+    w.run(ms(50));
+    let now = w.now;
+    assert!(!w.host(1).registrar.learn_address(now, station(5), six(9)), "one more than there is room for");
+    // One goes, and another takes its room. Who knew the station by it is told.
+    w.host(1).registrar.unlearn_address(now, station(5), six(1));
+    w.run(ms(200));
+    assert_eq!(w.finds(2, 1), None);
+    w.show(1, 5, 9);
+    w.run(ms(200));
+    assert_eq!((w.finds(2, 9), w.finds(2, 8)), (Some(station(5)), Some(station(5))));
+    // A restarted controller hears of all of them again.
+    w.controller = Some(controller(12, 2));
+    w.run(RENEW + ms(500));
+    w.host(2).cache = Cache::new(CacheConfig::default(), server(2), Rng::from_words(&[9]));
+    for (address, of) in [(60, 6), (2, 5), (9, 5)] {
+        assert_eq!(w.finds(2, address), Some(station(of)), "{address}");
+    }
+    // The station leaves with all of them.
+    let now = w.now;
+    w.host(1).registrar.remove(now, station(5));
+    w.run(ms(200));
+    assert_eq!([2, 9, 60].map(|address| w.finds(2, address)), [None, None, Some(station(6))]);
+    assert!(w.host(1).lost.is_empty());
+}
+
+#[test]
+fn an_address_is_taken_from_no_other_station_and_by_no_other_server() {
+    let mut w = World::new(2);
+    w.add(1, 5);
+    w.show(1, 5, 1);
+    w.run(ms(50));
+    w.add(2, 6);
+    w.show(2, 6, 1);
+    w.run(ms(50));
+    assert_eq!(w.finds(2, 1), Some(station(5)));
+    assert_eq!((w.host(2).registrar.refused(), w.counters().refused), (1, 1));
+    assert!(w.host(2).lost.is_empty(), "the station itself stays");
+    // Server 2 claims an address for a station of server 1, and removes one of its addresses: nothing happens.
+    let claim = Repr {
+        kind: Kind::Register,
+        status: Status::Done,
+        mac: MacAddress::local(5),
+        ip: six(2).into(),
+        server: server(2),
+        location: server(2),
+        epoch: 11,
+        vni: 7,
+        version: 0,
+        request: 1 << 60,
+    };
+    w.deliver(server(2), CONTROLLER, &key(server(2)).seal(&claim));
+    let remove = Repr { kind: Kind::Unregister, ip: six(1).into(), request: (1 << 60) + 1, ..claim };
+    w.deliver(server(2), CONTROLLER, &key(server(2)).seal(&remove));
+    w.run(ms(50));
+    assert_eq!((w.finds(2, 2), w.finds(2, 1)), (None, Some(station(5))));
+    // An address that is free again.
+    let now = w.now;
+    w.host(1).registrar.unlearn_address(now, station(5), six(1));
+    w.run(ms(50));
+    assert_eq!(w.finds(1, 1), None);
+    // The station moves to another server: its addresses have to be shown there.
+    w.show(1, 5, 3);
+    w.run(ms(50));
+    assert_eq!(w.finds(2, 3), Some(station(5)));
+    w.add(2, 5);
+    w.run(ms(200));
+    w.run(ms(1_001));
+    assert_eq!(w.lookup(2, by_six(3)), Found::Asked);
+    w.run(ms(50));
+    assert_eq!(w.lookup(2, by_six(3)), Found::Unknown);
+    let host = w.host(1).lost.clone();
+    assert_eq!(host, [(station(5), Lost::Moved)]);
 }
 
 #[test]
@@ -303,7 +423,7 @@ fn hostile_23_forged_and_replayed_messages_change_nothing() {
         kind: Kind::Register,
         status: Status::Done,
         mac: MacAddress::local(5),
-        ip: ip(5),
+        ip: ip(5).into(),
         server: server(1),
         location: server(1),
         epoch: 11,

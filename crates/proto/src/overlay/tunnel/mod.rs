@@ -203,6 +203,11 @@ impl Tunnel {
         Ok(())
     }
 
+    /// The other servers of the overlay.
+    pub fn servers(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
+        self.servers.keys().copied()
+    }
+
     /// The MAC address of the next hop towards a server.
     pub fn next_hop(&self, server: Ipv4Addr) -> Option<MacAddress> {
         self.servers.get(&server).copied()
