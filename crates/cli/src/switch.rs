@@ -8,12 +8,13 @@ use sluicenet_vswitchd::capture::{Wanted, record};
 use sluicenet_vswitchd::config::{Config, default_control};
 use sluicenet_vswitchd::control::{Answer, Request, ask, running, stop};
 use sluicenet_vswitchd::daemon::Daemon;
+use sluicenet_vswitchd::here::{self, Findings};
 use sluicenet_vswitchd::log;
 use sluicenet_vswitchd::mtu;
-use sluicenet_vswitchd::status::{LOST_BESIDE, PortStatus, Status};
+use sluicenet_vswitchd::status::{LOST_BESIDE, PortStatus, Status, counted};
 use sluicenet_vswitchd::watch::queued;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = SWITCH_HELP)]
@@ -64,6 +65,9 @@ struct Run {
     /// Check the file only
     #[arg(long, requires = "file")]
     check: bool,
+    /// With --check: look also for users, namespaces, devices and paths on this machine; nothing is started or changed
+    #[arg(long, requires = "check")]
+    here: bool,
     /// The name of a switch without a file
     #[arg(long, value_name = "NAME", default_value = "sluicenet", conflicts_with = "file")]
     name: String,
@@ -257,12 +261,13 @@ impl CaptureArgs {
         if global.json {
             output::json(&serde_json::json!({ "captured": summary.captured, "capture_lost": summary.lost }));
         } else if !global.quiet {
-            output::note(&format!("{place}: {} frames captured", count(summary.captured)));
+            let captured = frames(summary.captured);
+            output::note(&format!("{place}: {captured} captured"));
         }
         match summary.lost {
             Some(0) => {}
             Some(lost) => {
-                output::note(&format!("capture_lost: {} frames came faster than they could be written", count(lost)))
+                output::note(&format!("capture_lost: {} came faster than they could be written", frames(lost)))
             }
             None if to_stdout => {}
             None => output::note("the switch went away before the end of the capture"),
@@ -412,15 +417,34 @@ impl Run {
         let config = self.config()?;
         if self.check {
             mtu::warnings(&config).iter().for_each(|warning| output::note(&format!("warning: {warning}")));
-            if !global.quiet {
-                output::note(&format!("{}: valid, {} ports", config.file.display(), config.ports.len()));
-            }
-            return Ok(());
+            let found = if self.here { here::look(&config) } else { Findings::default() };
+            return check(&config.file, config.ports.len() as u64, &found, global);
         }
         log::start(config.log, global.quiet);
         let status = Daemon::run(config).map_err(|e| Failure::Failed(e.to_string()))?;
         show(&status, global);
         Ok(())
+    }
+}
+
+/// Says what a check found.
+fn check(file: &Path, ports: u64, found: &Findings, global: Global) -> Result<(), Failure> {
+    let file = file.display();
+    let would = (!found.absent.is_empty()).then(|| format!(", {} of them absent here", found.absent.len()));
+    let valid = format!("{file}: valid, {}{}", counted(ports, "port", "ports"), would.unwrap_or_default());
+    if global.json {
+        output::json(&serde_json::json!({ "ports": ports, "errors": found.errors, "absent": found.absent }));
+    } else {
+        found.errors.iter().for_each(|why| output::note(&format!("error: {why}")));
+        found.absent.iter().for_each(|why| output::note(&format!("warning: {why}")));
+    }
+    match &found.errors[..] {
+        [] if global.quiet || global.json => Ok(()),
+        [] => {
+            output::note(&valid);
+            Ok(())
+        }
+        _ => Err(Failure::Told),
     }
 }
 
@@ -435,11 +459,11 @@ pub(super) fn show(status: &Status, global: Global) {
     }
     let what = if status.bump.is_some() { "bump" } else { "switch" };
     let mut text = format!(
-        "{what} {} (process {}, up {:.0} s): {} frames accepted = {} delivered + {} dropped + {} queued\n",
+        "{what} {} (process {}, up {:.0} s): {} accepted = {} delivered + {} dropped + {} queued\n",
         status.name,
         status.pid,
         status.uptime_s,
-        count(l.accepted),
+        frames(l.accepted),
         count(l.delivered),
         count(l.dropped),
         count(l.queued)
@@ -476,13 +500,17 @@ pub(super) fn show(status: &Status, global: Global) {
             .map(|place| format!("{} {place}", count(port.counters[place])))
             .collect();
         if !places.is_empty() {
-            text += &format!("\n  lost beside the switch, by the kernel, at {}: {}", port.name, places.join(", "));
+            text += &format!("  lost beside the switch, by the kernel, at {}: {}\n", port.name, places.join(", "));
         }
     }
     if let Some(bump) = &status.bump {
         text += &super::bump::text(bump);
     }
     output::print(&text);
+}
+
+fn frames(n: u64) -> String {
+    format!("{} {}", count(n), if n == 1 { "frame" } else { "frames" })
 }
 
 fn by_reason(drops: &std::collections::BTreeMap<String, u64>) -> String {

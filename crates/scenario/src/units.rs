@@ -291,7 +291,7 @@ fn limit_hint(name: &str, units: &[(&'static str, u64)], max: u64) -> String {
     format!("{name} is at most {} {unit}", max / scale)
 }
 
-/// The closest of `names` to `name`, where one is close enough to have been meant.
+/// The closest of `names` to `name`, where one is close enough to have been meant; of several, one that begins like it.
 pub fn closest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // A key is short; a hostile one is not compared at all.
     if name.chars().count() > 64 {
@@ -300,7 +300,7 @@ pub fn closest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&
     names
         .map(|n| (distance(&name.to_lowercase(), &n.to_lowercase()), n))
         .filter(|(d, n)| *d <= (n.len().max(name.len()) / 3).max(1))
-        .min_by_key(|(d, _)| *d)
+        .min_by_key(|(d, n)| (*d, std::cmp::Reverse(name.chars().zip(n.chars()).take_while(|(a, b)| a == b).count())))
         .map(|(_, n)| n)
 }
 

@@ -11,7 +11,7 @@ use super::log::Log;
 use super::notify::Notify;
 use super::opened::{Opened, Ready, open_beside};
 use super::served::{Attached, Served};
-use super::status::{Absent, Snapshot, Status};
+use super::status::{Absent, Snapshot, Status, counted};
 use sluicenet_dataplane::engine::{Access, Engine, PortReport};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
@@ -251,7 +251,8 @@ impl Daemon {
             return Err(format!("there is a port {} already", port.name));
         }
         if state.ports.len() >= state.config.ports_max {
-            return Err(format!("the switch has {} ports, all of them in use", state.config.ports_max));
+            let ports = counted(state.config.ports_max as u64, "port", "ports");
+            return Err(format!("the switch has {ports}, and no other is free"));
         }
         if let Some(other) = state.ports.iter().find(|other| other.config.shares_station_with(&port)) {
             return Err(format!("port {}: its `mac` is that of port {} already", port.name, other.config.name));

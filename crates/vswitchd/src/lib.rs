@@ -10,6 +10,7 @@
 //! | `config` | the configuration file and the meaning of its keys |
 //! | `daemon` | start, reload and stop; the ports of the file and those of the engine |
 //! | `attach` | namespaces: attached to a running switch by one command, and detached |
+//! | `here` | what a start would find on this machine |
 //! | `opened` | how each kind of port is opened |
 //! | `failure` | why a port could not be opened, and whether that can pass |
 //! | `reload` | the settings that may change at run time |
@@ -34,6 +35,7 @@ pub mod control;
 pub mod controller;
 pub mod daemon;
 mod failure;
+pub mod here;
 pub mod log;
 pub mod metrics;
 pub mod mtu;

@@ -1,6 +1,6 @@
 //! Opens ports as the file describes them.
 
-use super::config::{PortConfig, PortKind};
+use super::config::{PortConfig, PortKind, one_tenant};
 use super::failure::Failure;
 use super::privileges;
 use sluicenet_dataplane::kernel::KernelError;
@@ -74,7 +74,7 @@ pub(super) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    fn of<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Option<Pair<'a>>, KernelError> {
+    pub fn of<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Option<Pair<'a>>, KernelError> {
         let PortKind::Veth { device, netns, tenant_device, tenant_netns, offload } = &port.kind else {
             return Ok(None);
         };
@@ -84,7 +84,7 @@ impl Pair<'_> {
         Ok(Some(Pair { switch, tenant, device, tenant_device, config }))
     }
 
-    fn veth(&self) -> Veth<'_> {
+    pub fn veth(&self) -> Veth<'_> {
         Veth {
             switch: &self.switch,
             switch_device: self.device,
@@ -97,24 +97,14 @@ impl Pair<'_> {
 /// The sockets of a valve; `None` for ports of other kinds.
 type Sockets<'a> = Option<(Pair<'a>, Listening)>;
 
-/// Checks that no other valve leads to the namespace of a port: the free space of sockets has one owner, and several
-/// valves would overrun the sockets.
-fn is_alone<'a>(port: &PortConfig, mut others: impl Iterator<Item = &'a PortConfig>) -> Result<(), String> {
-    let tenant = |port: &PortConfig| match &port.kind {
-        PortKind::Veth { tenant_netns, .. } => Namespace::open(tenant_netns).map(Some),
-        _ => Ok(None),
-    };
+/// Checks that no other valve leads to the namespace of a port, also under another name.
+pub(super) fn is_alone<'a>(port: &PortConfig, mut others: impl Iterator<Item = &'a PortConfig>) -> Result<(), String> {
+    let tenant = |port: &PortConfig| port.kind.tenant().map(Namespace::open).transpose().ok().flatten();
     // A namespace that does not exist is no conflict; opening it will fail.
-    let Ok(Some(own)) = tenant(port) else { return Ok(()) };
-    let same = |other: &PortConfig| tenant(other).ok().flatten().is_some_and(|its| own.is(&its).unwrap_or(false));
+    let Some(own) = tenant(port) else { return Ok(()) };
+    let same = |other: &PortConfig| tenant(other).is_some_and(|its| own.is(&its).unwrap_or(false));
     match others.find(|&other| same(other)) {
-        Some(other) => Err(format!(
-            "ports {} and {} lead to the same namespace, {}; a namespace has one port of kind veth, which may carry several \
-             addresses and VLANs",
-            other.name,
-            port.name,
-            own.name(),
-        )),
+        Some(other) => Err(one_tenant(&other.name, &port.name, own.name())),
         None => Ok(()),
     }
 }

@@ -62,6 +62,21 @@ impl Becomes {
         }
         Ok(Some(Becomes { name: name.to_owned(), uid, gid }))
     }
+
+    /// The user's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The user's number.
+    pub fn uid(&self) -> u32 {
+        self.uid.as_raw()
+    }
+
+    /// The number of the user's group.
+    pub fn gid(&self) -> u32 {
+        self.gid.as_raw()
+    }
 }
 
 /// Changes the user, if wanted, and gives up every capability except `keep` for good.

@@ -1,6 +1,6 @@
 //! `sluicenet switch run` where some of its machines are not as they should be: the others are served, and it is said why not.
 
-use crate::switching::{Running, TWO, frame, kick, spawn};
+use crate::switching::{Running, TWO, frame, kick, spawn, text};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_testkit::netns::{Namespaces, missing, system};
 use sluicenet_vswitchd::control::{Answer, Request};
@@ -161,11 +161,43 @@ fn what_the_file_has_wrong_still_keeps_all_of_it_from_starting() {
     machine(switch, own, 1);
     let folder = std::env::temp_dir().join(format!("sluicenet-switch-wrong-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let refused = spawn(&folder, &file(switch, &[(1, own), (2, own)]), false).wait_with_output().unwrap();
+    let refused = |own: &str, other: &str| {
+        let refused = spawn(&folder, &file(switch, &[(1, own), (2, other)]), false).wait_with_output().unwrap();
+        (refused.status.code(), String::from_utf8(refused.stderr).unwrap())
+    };
+    let same = |said: &str, namespace: &str| {
+        assert!(said.contains(&format!("ports v1 and v2 lead to the same namespace, {namespace}")), "{said}");
+    };
+    let (code, said) = refused(own, own);
+    assert!(code == Some(2) && said.contains("vs.toml:13:16"), "{said}");
+    same(&said, own);
+    // The file alone does not tell that two names are of one namespace.
+    let path = format!("/run/netns/../netns/{own}");
+    let (code, said) = refused(own, &path);
+    assert_eq!(code, Some(1), "{said}");
+    same(&said, &path);
+    let check = |more: &[&str]| {
+        let check = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
+        let checked = { check }.args(["switch", "run", "--check"]).args(more).arg(folder.join("vs.toml")).output().unwrap();
+        (checked.status.code(), String::from_utf8(checked.stderr).unwrap())
+    };
+    let (code, said) = check(&[]);
+    assert!(code == Some(0) && said.ends_with("vs.toml: valid, 2 ports\n"), "{said}");
+    let (code, said) = check(&["--here"]);
+    assert_eq!(code, Some(1), "{said}");
+    same(&said, &path);
+    // Ports that would be absent do not keep the switch from starting.
+    system(&format!("ip -n {own} link set eth0 mtu 1400")).unwrap();
+    let other = all.0[0].as_str();
+    std::fs::write(folder.join("vs.toml"), text(&folder, &file(switch, &[(1, own), (2, "sluice-no-such"), (3, other)]))).unwrap();
+    let (code, said) = check(&["--here"]);
+    assert!(code == Some(0) && said.ends_with("vs.toml: valid, 3 ports, 3 of them absent here\n"), "{said}");
+    let mtu = "`ip link set v1 mtu 1400` in the namespace of the switch's end makes them one";
+    let device = format!("warning: port v3: the device v3 in {switch}: No such device");
+    for words in [mtu, "warning: port v2: the network namespace /run/netns/sluice-no-such: No such file", &device] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
     std::fs::remove_dir_all(&folder).unwrap();
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains(&format!("ports v1 and v2 lead to the same namespace, {own}")), "{said}");
 }
 
 #[test]

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::io;
 
+/// The path of a thread's own namespace.
+pub(super) const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
+
 /// The failed request, and the reason.
 #[derive(Debug)]
 pub struct KernelError {
@@ -16,8 +19,9 @@ impl KernelError {
     }
 
     /// Adds the namespace of the failed request.
-    pub(super) fn within(self, namespace: &str) -> KernelError {
-        KernelError { what: format!("{} in {namespace}", self.what), ..self }
+    pub fn within(self, namespace: &str) -> KernelError {
+        let place = if namespace == OWN_NAMESPACE { "this process's own namespace" } else { namespace };
+        KernelError { what: format!("{} in {place}", self.what), ..self }
     }
 
     /// The kernel's own error.

@@ -1,6 +1,6 @@
 //! Network namespaces: created, entered and deleted as `ip netns` does, so that both see the same ones.
 
-use super::error::{KernelError, Tried};
+use super::error::{KernelError, OWN_NAMESPACE, Tried};
 use crate::leftovers::{self, Leftover};
 use rustix::fs::{CWD, FlockOperation};
 use rustix::io::Errno;
@@ -87,7 +87,7 @@ impl Namespace {
 
     /// The namespace of this thread, by its name if it has one: another program, `clean` for example, finds it by that.
     pub fn current() -> Result<Namespace, KernelError> {
-        let own = Namespace::open("/proc/thread-self/ns/net")?;
+        let own = Namespace::open(OWN_NAMESPACE)?;
         let same = |name: &String| Namespace::open(name).is_ok_and(|named| named.is(&own).unwrap_or(false));
         Ok(match all_named().unwrap_or_default().into_iter().find(same) {
             Some(name) => Namespace { name, ..own },

@@ -153,7 +153,7 @@ impl PacketDevice {
         pieces: Pieces,
         ethertype: Option<EtherType>,
     ) -> Result<PacketDevice, KernelError> {
-        let (socket, link, runs) = namespace.enter(|| {
+        let opened = namespace.enter(|| {
             let link = Links::open()?.get(name)?;
             let opened = sys::packet_socket().and_then(|fd| {
                 let headers = |fd: &OwnedFd| sys::set_option(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1);
@@ -166,7 +166,8 @@ impl PacketDevice {
             });
             let (socket, runs) = opened.tried(|| format!("a packet socket at {name}"))?;
             Ok::<_, KernelError>((socket, link, runs))
-        })??;
+        })?;
+        let (socket, link, runs) = opened.map_err(|e| e.within(namespace.name()))?;
         let longest = link.mtu + HEADER_LEN as u32;
         Ok(PacketDevice {
             socket,

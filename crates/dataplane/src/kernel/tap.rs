@@ -119,7 +119,7 @@ impl TapPort {
         let longest = mtu + HEADER_LEN as u32;
         let agent = config.agent.then(Agent::new).transpose().tried(|| "random numbers".to_owned())?.map(Box::new);
         let open = TokenBucket { rate: OPEN_RATE, burst: OPEN_BURST, limit: WAITING_BYTES };
-        let (tap, bucket, kicker, links, drops) = tenant.enter(|| {
+        let made = tenant.enter(|| {
             let what = || format!("the TAP device {name}");
             let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let tap = rustix::fs::open("/dev/net/tun", flags, rustix::fs::Mode::empty())
@@ -136,7 +136,8 @@ impl TapPort {
             links.up(name)?;
             let drops = drops(&mut links, name)?;
             Ok::<_, KernelError>((tap, bucket, kicker, links, drops))
-        })??;
+        })?;
+        let (tap, bucket, kicker, links, drops) = made.map_err(|e| e.within(tenant.name()))?;
         Ok(TapPort {
             tap,
             bucket,

@@ -64,6 +64,17 @@ impl Veth<'_> {
         Ok(())
     }
 
+    /// Whether both ends are there and frames can go both ways; changes nothing.
+    ///
+    /// # Errors
+    /// An end is missing or switched off, or the ends have different MTUs.
+    pub fn look(&self) -> Result<(), KernelError> {
+        let of = |namespace: &Namespace, device: &str| {
+            namespace.enter(|| Links::open()?.get(device))?.map_err(|e| e.within(namespace.name()))
+        };
+        self.check(&of(self.switch, self.switch_device)?, &of(self.tenant, self.tenant_device)?)
+    }
+
     /// Whether frames can go both ways between the ends as they are now.
     pub(super) fn check(&self, ours: &Link, theirs: &Link) -> Result<(), KernelError> {
         let (device, namespace) = (self.tenant_device, self.tenant.name());
@@ -79,8 +90,8 @@ impl Veth<'_> {
         if theirs.mtu != ours.mtu {
             let why = format!(
                 "its MTU is {}, and that of {}, the switch's end, is {}: what one end sends, the other has to take; \
-                 `ip -n {namespace} link set {device} mtu {}` makes them one",
-                theirs.mtu, self.switch_device, ours.mtu, ours.mtu
+                 `ip link set {} mtu {}` in the namespace of the switch's end makes them one",
+                theirs.mtu, self.switch_device, ours.mtu, self.switch_device, theirs.mtu
             );
             return refused(io::ErrorKind::InvalidInput, why);
         }

@@ -16,6 +16,7 @@ pub use qcn::{LimitersOf, Limiting};
 pub use tcp_tunnel::TcpTunnel;
 pub use xco::Coordination;
 
+use super::status::counted;
 use checks::Name;
 use keys::{
     NetworkKeys, OverlayKeys, ServerKeys, SwitchKeys, UplinkKeys, WatchdogKeys, WeightKeys, ZBridgeKeys, ZCreditKeys,
@@ -217,12 +218,18 @@ impl Config {
             if ports.iter().any(|other| other.shares_station_with(&port)) {
                 return Err(s.error_here("two ports of one tenant have the same `mac`"));
             }
+            if let Some(tenant) = port.kind.tenant()
+                && let Some(other) = ports.iter().find(|other| other.kind.tenant() == Some(tenant))
+            {
+                return Err(s.error("tenant_netns", one_tenant(&other.name, &port.name, tenant)));
+            }
             if port.name == UPLINK_NAME {
                 return Err(s.error_here(format!("a port cannot be called `{UPLINK_NAME}`")));
             }
             ports.push(port);
             if ports.len() > ports_max {
-                return Err(s.error_here(format!("the switch has {ports_max} ports")).hint("see `ports` in [switch]"));
+                let why = format!("the switch has {}", counted(ports_max as u64, "port", "ports"));
+                return Err(s.error_here(why).hint("see `ports` in [switch]"));
             }
         }
         let uplink = uplink(&root, &vale, path)?;
@@ -236,8 +243,8 @@ impl Config {
         }
         let given = ports.iter().flat_map(PortConfig::stations).count();
         if given > vale.stations {
-            return Err(s_switch
-                .error("stations", format!("the ports have {given} MAC addresses: so many stations are needed")));
+            let need = counted(given as u64, "MAC address", "MAC addresses");
+            return Err(s_switch.error("stations", format!("the ports have {need}: so many stations are needed")));
         }
         let user = switch.user.map(|user| user.0);
         if switch.hotplug && user.is_some() {
@@ -400,6 +407,15 @@ fn overlay(root: &Section<'_>, vale: &ValeConfig, lossless: PrioritySet, path: &
         zbridge,
         tcp_tunnel,
     })
+}
+
+/// The fault of two ports for one namespace: the free space of sockets has one owner, and several valves would overrun the
+/// sockets.
+pub(super) fn one_tenant(one: &str, other: &str, namespace: &str) -> String {
+    format!(
+        "ports {one} and {other} lead to the same namespace, {namespace}; a namespace has one port of kind veth, which may carry several \
+         addresses and VLANs"
+    )
 }
 
 /// The text of a file, of a bounded size.

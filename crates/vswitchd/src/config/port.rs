@@ -127,6 +127,14 @@ impl PortKind {
         self.holds().iter().any(|held| other.holds().contains(held))
     }
 
+    /// The namespace that only one port may lead to.
+    pub(crate) fn tenant(&self) -> Option<&str> {
+        match self {
+            PortKind::Veth { tenant_netns, .. } => Some(tenant_netns),
+            _ => None,
+        }
+    }
+
     fn holds(&self) -> Vec<Held<'_>> {
         match self {
             PortKind::Shm { .. } => vec![],

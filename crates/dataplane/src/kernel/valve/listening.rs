@@ -54,7 +54,7 @@ impl Listening {
     pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<Listening, KernelError> {
         config.check()?;
         let owner = claim(veth.tenant)?;
-        veth.switch.enter(|| {
+        let opened = veth.switch.enter(|| {
             let mut links = Links::open()?;
             let link = links.get(veth.switch_device)?;
             veth.prepare(&mut links)?;
@@ -76,7 +76,8 @@ impl Listening {
             // A socket reports once that its device was off.
             let _ = rustix::net::sockopt::socket_error(&socket);
             Ok::<_, KernelError>(Listening { program, socket, poller, reserve, link, owner })
-        })?
+        })?;
+        opened.map_err(|e| e.within(veth.switch.name()))
     }
 
     /// Waits until the device can be polled.

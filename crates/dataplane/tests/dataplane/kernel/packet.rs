@@ -71,7 +71,7 @@ fn what_is_missing_is_said() {
     assert!(named.contains("must begin with `sluice-`"), "{named}");
     let lan = Lan::create("missing", 1, Wiring::Plain).unwrap();
     let device = PacketDevice::open(lan.tenant(0), "eth7", 2).unwrap_err().to_string();
-    assert!(device.contains("the device eth7: No such device"), "{device}");
+    assert!(device.contains("the device eth7 in sluice-missing-0: No such device"), "{device}");
     let again = Namespace::create(lan.tenant(0).name()).unwrap_err().to_string();
     assert!(again.contains("File exists"), "{again}");
     assert!(lan.tenant(0).enter_with_sysfs(|| std::path::Path::new("/sys/class/net/eth0").exists()).unwrap());

@@ -1,0 +1,171 @@
+//! What a start of a switch would find on this machine. Nothing is opened for longer than a look, and nothing changes.
+
+use super::config::{Config, PortConfig, PortKind, UplinkConfig};
+use super::opened::{Pair, is_alone, may_open, namespace};
+use super::privileges::{Becomes, TO_OPEN, missing, own};
+use serde::Serialize;
+use sluicenet_dataplane::kernel::KernelError;
+use sluicenet_dataplane::kernel::link::Links;
+use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_dataplane::vhost::Socket;
+use sluicenet_node::vale::ValeConfig;
+use std::net::TcpListener;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// The findings of a look at this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Findings {
+    /// Reasons for which the switch would not start.
+    pub errors: Vec<String>,
+    /// Ports that would be absent, and why.
+    pub absent: Vec<String>,
+}
+
+/// Looks for everything that the file names on this machine.
+pub fn look(config: &Config) -> Findings {
+    let mut found = Findings::default();
+    let becomes = match config.user.as_deref().map(Becomes::user).transpose() {
+        Ok(user) => user.flatten(),
+        Err(e) => {
+            found.errors.push(e.to_string());
+            None
+        }
+    };
+    if UnixStream::connect(&config.control).is_ok() {
+        found.errors.push(format!("control socket {}: a program answers there already", config.control.display()));
+    }
+    if let Some(metrics) = config.metrics
+        && let Err(e) = TcpListener::bind(metrics)
+    {
+        found.errors.push(format!("`metrics` {metrics}: {e}"));
+    }
+    if let Some(uplink) = &config.uplink
+        && let Err(e) = look_at_uplink(uplink)
+    {
+        found.errors.push(format!("uplink: {e}"));
+    }
+    for (i, port) in config.ports.iter().enumerate() {
+        let fault = may_open(&port.kind).map_or_else(|| is_alone(port, config.ports[..i].iter()), Err);
+        let add = |to: &mut Vec<String>, why: String| to.push(format!("port {}: {why}", port.name));
+        match fault {
+            Err(why) => add(&mut found.errors, why),
+            Ok(()) => {
+                if let Err(why) = look_at_port(port, &config.vale, becomes.as_ref()) {
+                    add(&mut found.absent, why);
+                }
+            }
+        }
+    }
+    found
+}
+
+fn look_at_uplink(uplink: &UplinkConfig) -> Result<(), String> {
+    if let Some(missing) = missing("uplink", TO_OPEN, own()) {
+        return Err(missing);
+    }
+    device(&uplink.netns, &uplink.device).map_err(|e| e.to_string())?;
+    match uplink.overlay.as_ref().and_then(|overlay| overlay.controller_netns.as_ref()) {
+        Some(name) => Namespace::open(name).map(drop).map_err(|e| e.to_string()),
+        None => Ok(()),
+    }
+}
+
+fn look_at_port(port: &PortConfig, vale: &ValeConfig, becomes: Option<&Becomes>) -> Result<(), String> {
+    let looked = match &port.kind {
+        PortKind::Shm { .. } | PortKind::VhostUser { socket: Socket::Connect(_), .. } => return Ok(()),
+        PortKind::VhostUser { socket: Socket::Listen(path), .. } => return look_at_socket(path, becomes),
+        PortKind::Veth { .. } => Pair::of(port, vale).and_then(|pair| pair.map_or(Ok(()), |pair| pair.veth().look())),
+        PortKind::Packet { device: name, netns } => device(netns, name),
+        PortKind::Tap { device, tenant_netns, .. } => {
+            let there =
+                Namespace::open(tenant_netns).and_then(|tenant| tenant.enter(|| Links::open()?.find(device))?);
+            match there {
+                Ok(Some(_)) => return Err(format!("the device {device} in {tenant_netns}: it exists already")),
+                other => other.map(drop),
+            }
+        }
+    };
+    looked.map_err(|e| e.to_string())
+}
+
+fn device(netns: &Option<String>, name: &str) -> Result<(), KernelError> {
+    let namespace = namespace(netns)?;
+    namespace.enter(|| Links::open()?.get(name))?.map(drop).map_err(|e| e.within(namespace.name()))
+}
+
+/// Whether the switch could make a socket for a guest.
+fn look_at_socket(path: &Path, becomes: Option<&Becomes>) -> Result<(), String> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let meta = std::fs::metadata(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    if !meta.is_dir() {
+        return Err(format!("{}: this is no folder", folder.display()));
+    }
+    if UnixStream::connect(path).is_ok() {
+        return Err(format!("{}: somebody listens there", path.display()));
+    }
+    if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
+        return Err(format!("{}: there is a file that is no socket", path.display()));
+    }
+    let may_write = match becomes {
+        // Only the bits are read: the switch is not this user yet.
+        Some(user) if user.uid() == meta.uid() => meta.mode() & 0o200 != 0,
+        Some(user) if user.gid() == meta.gid() => meta.mode() & 0o020 != 0,
+        Some(_) => meta.mode() & 0o002 != 0,
+        None => rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok(),
+    };
+    match (may_write, becomes) {
+        (true, _) => Ok(()),
+        (false, Some(user)) => Err(format!("{}: the user {} may not write there", folder.display(), user.name())),
+        (false, None) => Err(format!("{}: this user may not write there", folder.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicenet_testkit::Dir;
+
+    fn found(folder: &Dir, file: &str) -> Findings {
+        let text = file.replace("FOLDER", folder.0.to_str().unwrap());
+        look(
+            &Config::parse(Path::new("vs.toml"), &format!("[switch]\ncontrol = \"{}\"\n{text}", folder.path("c")))
+                .unwrap(),
+        )
+    }
+
+    #[test]
+    fn what_a_start_would_find_is_found() {
+        let folder = Dir::new("here");
+        let guest = |name: &str, socket: &str| {
+            format!("[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"FOLDER/{socket}\"\n")
+        };
+        assert_eq!(found(&folder, &guest("a", "a.sock")), Findings::default());
+        folder.file("plain", "");
+        let ports =
+            guest("a", "missing/a.sock") + &guest("b", "plain/b.sock") + &guest("c", "plain") + &guest("d", "d.sock");
+        let looked = found(&folder, &ports);
+        assert_eq!(looked.errors, Vec::<String>::new());
+        let [a, b, c] = &looked.absent[..] else { panic!("{looked:?}") };
+        assert!(a.starts_with("port a: ") && a.contains("/missing: No such file"), "{a}");
+        assert!(b.starts_with("port b: ") && b.contains("/plain: this is no folder"), "{b}");
+        assert!(c.starts_with("port c: ") && c.contains("/plain: there is a file that is no socket"), "{c}");
+        let user = found(&folder, "user = \"no-such-user-here\"\n");
+        assert_eq!(user.errors, ["`user`: there is no user no-such-user-here"]);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let metrics = found(&folder, &format!("metrics = \"{port}\"\n"));
+        assert!(metrics.errors[0].starts_with(&format!("`metrics` 127.0.0.1:{port}: Address")), "{metrics:?}");
+        let _answers = std::os::unix::net::UnixListener::bind(folder.0.join("c")).unwrap();
+        assert!(found(&folder, "").errors[0].ends_with("a program answers there already"));
+        // A namespace that does not exist, if this process may look for devices at all.
+        let veth = "[[port]]\nname = \"v\"\nkind = \"veth\"\ntenant_netns = \"sluice-no-such\"\n";
+        let looked = found(&folder, &format!("{veth}[watchdog]\n"));
+        let found = [looked.errors, looked.absent].concat();
+        assert!(
+            found.iter().any(|f| f.contains("sluice-no-such: No such file") || f.contains("CAP_NET_ADMIN")),
+            "{found:?}"
+        );
+    }
+}
