@@ -11,7 +11,7 @@ use sluicenet_vswitchd::daemon::Daemon;
 use sluicenet_vswitchd::here::{self, Findings};
 use sluicenet_vswitchd::log;
 use sluicenet_vswitchd::mtu;
-use sluicenet_vswitchd::status::{LOST_BESIDE, PortStatus, Status, counted};
+use sluicenet_vswitchd::status::{LOST_BESIDE, MacTable, PortStatus, Status, counted};
 use sluicenet_vswitchd::watch::queued;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ enum What {
     /// Run a switch in the foreground: from its configuration file, or an empty one that takes ports by commands
     Run(Run),
     /// Show a running switch and the counters of its ports
-    Show(Which),
+    Show(Show),
     /// Add a port while traffic runs; of kind veth, tap or packet only with `hotplug = true` in its file
     AddPort(AddPort),
     /// Remove a port while traffic runs
@@ -174,6 +174,15 @@ pub(super) struct Which {
     /// Its name
     #[arg(long, value_name = "NAME", conflicts_with = "control")]
     name: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Show {
+    /// Show the forwarding table instead: each address, its port, and the time since its last frame
+    #[arg(long)]
+    macs: bool,
+    #[command(flatten)]
+    which: Which,
 }
 
 #[derive(Debug, clap::Args)]
@@ -313,6 +322,7 @@ impl Which {
             Answer::Ok(text) => output::print(&(text + "\n")),
             Answer::Status(status) => show(&status, global),
             Answer::About(about) => output::json(&about),
+            Answer::Macs(table) => show_macs(&table, global),
             Answer::Error(text) => return Err(Failure::Input(text)),
         }
         Ok(())
@@ -323,7 +333,8 @@ impl Switch {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         match self.what {
             What::Run(run) => run.main(global),
-            What::Show(which) => which.tell(&Request::Show, global),
+            What::Show(show) if show.macs => show.which.tell(&Request::Macs, global),
+            What::Show(show) => show.which.tell(&Request::Show, global),
             What::AddPort(add) => {
                 let added = attach::add_port(&add.which.control()?, &add.port, &add.settings).map_err(failure)?;
                 add.which.said(Answer::Ok(added), global)
@@ -505,6 +516,27 @@ pub(super) fn show(status: &Status, global: Global) {
     }
     if let Some(bump) = &status.bump {
         text += &super::bump::text(bump);
+    }
+    output::print(&text);
+}
+
+fn show_macs(table: &MacTable, global: Global) {
+    if global.json {
+        return output::json(table);
+    }
+    let mut t = Table::new(3, ["address", "tenant", "port", "last frame"]);
+    for entry in &table.entries {
+        let age = match entry.age_s {
+            Some(age) => format!("{} s ago", count(age)),
+            None => "given".into(),
+        };
+        let port = entry.port.as_deref().unwrap_or("(nobody there)");
+        t.row([entry.mac.as_str(), &entry.tenant.to_string(), port, &age]);
+    }
+    let mut text = t.text();
+    let more = table.total - table.entries.len();
+    if more > 0 {
+        text += &format!("  and {}\n", counted(more as u64, "more address", "more addresses"));
     }
     output::print(&text);
 }

@@ -5,7 +5,7 @@
 
 use super::capture;
 use super::served::Served;
-use super::status::Status;
+use super::status::{MacTable, Status};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde::{Deserialize, Serialize};
 pub use sluicenet_socket::attach::{Attachment, attach};
@@ -38,6 +38,8 @@ pub enum Request {
     Show,
     /// The switch's name, and the largest IP packet that reaches other servers.
     About,
+    /// The forwarding table.
+    Macs,
     /// Adds a port, described as in the file.
     AddPort {
         /// The port's name.
@@ -81,6 +83,8 @@ pub enum Answer {
     Status(Box<Status>),
     /// The switch's name, and the largest IP packet.
     About(About),
+    /// The forwarding table.
+    Macs(MacTable),
     /// Not done; the reason.
     Error(String),
 }

@@ -11,8 +11,9 @@ use super::log::Log;
 use super::notify::Notify;
 use super::opened::{Opened, Ready, open_beside};
 use super::served::{Attached, Served};
-use super::status::{Absent, Snapshot, Status, counted};
+use super::status::{Absent, MacTable, Snapshot, Status, counted};
 use sluicenet_dataplane::engine::{Access, Engine, PortReport};
+use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::shm;
@@ -38,6 +39,13 @@ struct Running {
     attached: bool,
     /// The reason if the port is absent: it could not be opened, or broke.
     absent: Option<Absent>,
+    /// The namespaces of its devices while it is in service, each with its identity, if this process may see it.
+    places: Vec<(String, (u64, u64))>,
+}
+
+/// The namespaces of a port that has just been opened.
+fn places(config: &PortConfig) -> Vec<(String, (u64, u64))> {
+    config.kind.namespaces().filter_map(|name| Some((name.to_owned(), Namespace::identity_of(name).ok()?))).collect()
 }
 
 #[derive(Debug)]
@@ -51,7 +59,8 @@ struct State {
 impl State {
     fn add(&mut self, config: PortConfig, absent: Option<Absent>) {
         self.made += 1;
-        self.ports.push(Running { config, id: self.made, attached: false, absent });
+        let places = if absent.is_none() { places(&config) } else { Vec::new() };
+        self.ports.push(Running { config, id: self.made, attached: false, absent, places });
     }
 }
 
@@ -102,6 +111,10 @@ impl Served for Daemon {
                     |e| Answer::Error(e.to_string()),
                     |mtu| Answer::About(About { name, mtu, ports_free }),
                 );
+            }
+            Request::Macs => {
+                let table = self.remote.run(|engine| MacTable::of(engine));
+                return table.map_or_else(|e| Answer::Error(e.to_string()), Answer::Macs);
             }
             Request::AddPort { name, settings } => port_from_words(&name, &settings)
                 .map_err(|e| format!("port {name:?}: {}", e.sentence()))
@@ -190,6 +203,7 @@ impl Served for Daemon {
     }
 
     fn every_second(&self) {
+        self.look_for_lost();
         self.try_again();
         let (ports, absent) = self.count_ports();
         self.notify.state(ports, &absent);

@@ -8,6 +8,8 @@ use sluicenet_dataplane::engine::{Access, Engine, PortReport};
 use sluicenet_node::vale::Counters;
 use sluicenet_proto::guard::{Guard, Prefix};
 use sluicenet_proto::loss::{DropReason, Drops};
+use sluicenet_proto::overlay::fib::Station;
+use sluicenet_proto::time::Duration;
 use std::collections::BTreeMap;
 
 /// A number with the word for one thing or for several: "1 port", "2 ports".
@@ -195,8 +197,6 @@ pub enum Again {
     EverySecond,
     /// At the next start of the switch: the running switch has dropped the necessary privileges.
     NextStart,
-    /// After the port is removed and added again: it broke.
-    NewPort,
 }
 
 impl std::fmt::Display for Absent {
@@ -204,7 +204,6 @@ impl std::fmt::Display for Absent {
         let again = match self.again {
             Again::EverySecond => "tried again every second",
             Again::NextStart => "tried again when the switch is started again",
-            Again::NewPort => "until it is removed and added again",
         };
         write!(f, "{} ({again})", self.reason)
     }
@@ -318,6 +317,56 @@ pub const LOST_BESIDE: [&str; 7] = [
     "edge_tap",
     "edge_socket_drops",
 ];
+
+/// The most entries of the forwarding table in an answer.
+const MACS_MAX: usize = 1 << 16;
+
+/// The forwarding table of a switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MacTable {
+    /// The entries, by tenant and address; the first 65,536 of them.
+    pub entries: Vec<MacEntry>,
+    /// The number of all entries.
+    pub total: usize,
+}
+
+/// An entry of the forwarding table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MacEntry {
+    /// The address.
+    pub mac: String,
+    /// The tenant, or the VLAN of its frames.
+    pub tenant: u16,
+    /// The port; none if nothing is attached there.
+    pub port: Option<String>,
+    /// Whether the entry is learned, and ages. Otherwise the file gives the address to a port.
+    pub learned: bool,
+    /// Seconds since the last frame of a learned station.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_s: Option<u64>,
+}
+
+impl MacTable {
+    /// The table of an engine.
+    pub(crate) fn of(engine: &Engine) -> MacTable {
+        let mut stations: Vec<_> = engine.stations().collect();
+        let total = stations.len();
+        // Bytes of an address are in the order of the wire.
+        let key = |station: Station| (station.domain(), station.mac());
+        stations.sort_unstable_by_key(|(station, ..)| key(*station));
+        stations.truncate(MACS_MAX);
+        let names: Vec<Option<String>> =
+            (0..engine.port_count()).map(|k| Some(engine.port_name(k)?.to_owned())).collect();
+        let entry = |(station, port, age): (Station, u16, Option<Duration>)| MacEntry {
+            mac: station.mac().map(|byte| format!("{byte:02x}")).join(":"),
+            tenant: station.domain(),
+            port: names.get(usize::from(port)).cloned().flatten(),
+            learned: age.is_some(),
+            age_s: age.map(|age| age.0 / Duration::from_secs(1).0),
+        };
+        MacTable { entries: stations.into_iter().map(entry).collect(), total }
+    }
+}
 
 impl PortStatus {
     /// Whether the port is in use; a guest's port is in use while a virtual machine monitor is connected.

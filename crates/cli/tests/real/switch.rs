@@ -4,6 +4,7 @@ use crate::switching::{Running, TWO, frame, kick, spawn, text};
 use serde_json::Value;
 use sluicenet_testkit::Dir;
 use sluicenet_vswitchd::control::{Answer, Request, attach};
+use sluicenet_vswitchd::status::{MacEntry, MacTable};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -80,6 +81,61 @@ fn ports_and_watchdog_change_while_traffic_runs() {
     assert!(matches!(running.ask(Request::DelPort { name: "c".into() }), Answer::Ok(_)));
     assert!(matches!(running.ask(Request::DelPort { name: "c".into() }), Answer::Error(_)));
     assert_eq!(running.status().ports.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["a", "b", "d"]);
+}
+
+#[test]
+fn the_forwarding_table_is_shown_and_ages() {
+    let ports = "aging_time = \"1 s\"\n[[port]]\nname = \"a\"\nkind = \"shm\"\n\
+        [[port]]\nname = \"b\"\nkind = \"shm\"\nmac = \"02:00:00:00:00:0b\"\ntenant = 7\n";
+    let running = Running::start("macs", ports);
+    let macs = || match running.ask(Request::Macs) {
+        Answer::Macs(table) => table,
+        other => panic!("{other:?}"),
+    };
+    let show = |more: &[&str]| {
+        let args = ["switch", "show", "--macs", "--control"];
+        let shown = Command::new(env!("CARGO_BIN_EXE_sluicenet")).args(more).args(args).arg(running.control()).output();
+        String::from_utf8(shown.unwrap().stdout).unwrap()
+    };
+    let given = |port: Option<&str>| MacEntry {
+        mac: "02:00:00:00:00:0b".into(),
+        tenant: 7,
+        port: port.map(str::to_owned),
+        learned: false,
+        age_s: None,
+    };
+    assert_eq!(macs(), MacTable { entries: vec![given(None)], total: 1 });
+    let (at_a, mut a) = running.attach("a");
+    let (_at_b, _b) = running.attach("b");
+    assert!(a.send(&frame(10, 99)).unwrap());
+    if a.publish() {
+        kick(&at_a);
+    }
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while macs().total < 2 {
+        assert!(std::time::Instant::now() < until, "{:?}", macs());
+    }
+    let MacTable { entries, total } = macs();
+    // It may have been forgotten already.
+    if total == 2 {
+        let learned = MacEntry {
+            mac: "02:00:00:00:00:0a".into(),
+            port: Some("a".into()),
+            tenant: 0,
+            learned: true,
+            age_s: entries[0].age_s,
+        };
+        assert_eq!(entries, [learned, given(Some("b"))]);
+    }
+    while macs().total == 2 {
+        assert!(std::time::Instant::now() < until, "{:?}", macs());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(macs(), MacTable { entries: vec![given(Some("b"))], total: 1 });
+    let shown = show(&[]);
+    assert!(shown.contains("02:00:00:00:00:0b  7       b          given\n"), "{shown}");
+    let json: Value = serde_json::from_str(&show(&["--json"])).unwrap();
+    assert_eq!((&json["total"], &json["entries"][0]["port"]), (&1.into(), &"b".into()));
 }
 
 #[test]

@@ -178,7 +178,8 @@ fn what_the_file_has_wrong_still_keeps_all_of_it_from_starting() {
     same(&said, &path);
     let check = |more: &[&str]| {
         let check = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
-        let checked = { check }.args(["switch", "run", "--check"]).args(more).arg(folder.join("vs.toml")).output().unwrap();
+        let checked =
+            { check }.args(["switch", "run", "--check"]).args(more).arg(folder.join("vs.toml")).output().unwrap();
         (checked.status.code(), String::from_utf8(checked.stderr).unwrap())
     };
     let (code, said) = check(&[]);
@@ -189,7 +190,11 @@ fn what_the_file_has_wrong_still_keeps_all_of_it_from_starting() {
     // Ports that would be absent do not keep the switch from starting.
     system(&format!("ip -n {own} link set eth0 mtu 1400")).unwrap();
     let other = all.0[0].as_str();
-    std::fs::write(folder.join("vs.toml"), text(&folder, &file(switch, &[(1, own), (2, "sluice-no-such"), (3, other)]))).unwrap();
+    std::fs::write(
+        folder.join("vs.toml"),
+        text(&folder, &file(switch, &[(1, own), (2, "sluice-no-such"), (3, other)])),
+    )
+    .unwrap();
     let (code, said) = check(&["--here"]);
     assert!(code == Some(0) && said.ends_with("vs.toml: valid, 3 ports, 3 of them absent here\n"), "{said}");
     let mtu = "`ip link set v1 mtu 1400` in the namespace of the switch's end makes them one";
@@ -237,6 +242,52 @@ fn what_is_for_a_program_that_is_not_there_goes_to_nobody() {
         kick(&at_a);
     }
     running.until("flooded", |s| port(s, "c").delivered == 1);
+}
+
+#[test]
+fn containers_that_are_deleted_and_made_again_go_and_come() {
+    if let Some(what) = missing() {
+        return println!("skipped: {what}");
+    }
+    let all = Namespaces::new("again", 3);
+    let [switch, a, b] = [0, 1, 2].map(|n| all.0[n].as_str());
+    [(1, a), (2, b)].into_iter().for_each(|(n, own)| machine(switch, own, n));
+    let ports = file(switch, &[(1, a), (2, b)]).replace("mac = \"02:00:00:00:00:02\"\n", "");
+    let running = Running::heard("again", &("hotplug = true\n".to_owned() + &ports));
+    running.until("both", |s| s.ports.iter().all(PortStatus::is_present));
+    arrive(a, b, "10.0.0.2");
+    let gone = |why: &str| {
+        let status = running.until("it is absent", |s| port(s, "v2").absent.is_some());
+        let absent = port(&status, "v2").absent.clone().unwrap();
+        assert!(absent.again == Again::EverySecond && port(&status, "v2").number.is_none(), "{absent:?}");
+        // The reason of the first attempt to open it may have come since.
+        let words = [why, "No such device", "No such file", "is switched off"];
+        assert!(words.iter().any(|words| absent.reason.contains(words)), "{absent:?}");
+        // Nobody else hears frames for the station, and none waits for it.
+        running.until("nothing waits", |s| s.ledger.queued == 0);
+        running.line("the port's end", |l| {
+            l["message"] == "port detached" && l["port"] == "v2" || l["message"] == "port broken"
+        });
+    };
+    // The container ends: its namespace has no name any more.
+    system(&format!("ip netns del {b}")).unwrap();
+    gone("was deleted");
+    system(&format!("ip netns add {b}")).unwrap();
+    running.until("the old pair is gone", |_| system(&format!("ip -n {switch} link show v2")).is_err());
+    machine(switch, b, 2);
+    running.until("it is back", |s| port(s, "v2").is_present());
+    arrive(a, b, "10.0.0.2");
+    // Somebody deletes one end, and with it the other.
+    system(&format!("ip -n {b} link del eth0")).unwrap();
+    gone("its device is gone");
+    machine(switch, b, 2);
+    running.until("it is back", |s| port(s, "v2").is_present());
+    arrive(a, b, "10.0.0.2");
+    system(&format!("ip -n {switch} link del v2")).unwrap();
+    gone("its device is gone");
+    machine(switch, b, 2);
+    running.until("it is back", |s| port(s, "v2").is_present());
+    arrive(a, b, "10.0.0.2");
 }
 
 #[test]

@@ -144,6 +144,11 @@ impl Engine {
         self.ports.iter().position(|p| p.as_ref().is_some_and(|p| p.present && p.name == name))
     }
 
+    /// The name of the port in service with this number.
+    pub fn port_name(&self, k: usize) -> Option<&str> {
+        self.ports.get(k)?.as_ref().filter(|port| port.present).map(|port| port.name.as_str())
+    }
+
     /// Puts a new port in shared memory with `buffers` buffers (a power of two from 2 to 65,536) into service; port `k` must be
     /// vacant.
     pub fn plug_shm(&mut self, k: usize, name: &str, buffers: u32) -> io::Result<shm::Access> {
@@ -404,6 +409,17 @@ impl Engine {
     /// Times the loop went to sleep.
     pub fn sleeps(&self) -> u64 {
         self.sleeps
+    }
+
+    /// Changes the time after which a silent station is forgotten.
+    pub fn set_aging_time(&mut self, aging_time: Option<Duration>) {
+        self.vale.set_aging_time(aging_time);
+    }
+
+    /// The forwarding table, in no order, with the time since a learned station was last heard.
+    pub fn stations(&self) -> impl Iterator<Item = (Station, u16, Option<Duration>)> + '_ {
+        let now = self.now();
+        self.vale.stations().map(move |known| (known.station, known.port, known.heard.map(|heard| now.since(heard))))
     }
 
     /// Changes the watchdog while traffic runs. An isolated port stays isolated until it accepts frames again.

@@ -7,6 +7,7 @@ use crate::port::{BrokenPort, Offload};
 use rustix::event::{PollFd, Timespec};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::time::{Duration, Instant};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +34,7 @@ impl Engine {
         }
         self.watched = now;
         self.changes += 1;
+        self.age(now, gap);
         for k in 0..self.ports.len() {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
             if attached.kind.get_mut().lost_agent() {
@@ -57,6 +59,20 @@ impl Engine {
         }
         Engine::give_back_dropped(&mut self.ports, &mut self.dropped);
         self.learn_strangers(now);
+    }
+
+    /// Forgets stations that were silent for too long, but not those that a port knows to be there.
+    fn age(&mut self, now: Instant, gap: Duration) {
+        let second = |at: Instant| at.0 / Duration::from_secs(1).0;
+        if second(now) != second(Instant(now.0 - gap.0)) {
+            for (k, attached) in self.ports.iter().enumerate() {
+                let Some(attached) = attached.as_ref().filter(|a| a.present) else { continue };
+                if let Some(mac) = attached.kind.get().station() {
+                    self.vale.refresh(now, Station::new(mac, attached.access.domain.unwrap_or(0)), k);
+                }
+            }
+        }
+        self.vale.age(now, gap);
     }
 
     /// Captures frames that are dropped instead of delivered at port `k`.

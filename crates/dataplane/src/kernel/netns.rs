@@ -9,6 +9,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -99,6 +100,12 @@ impl Namespace {
     pub fn identity(&self) -> Result<(u64, u64), KernelError> {
         let stat = rustix::fs::fstat(&self.file).tried(|| format!("the network namespace {}", self.name))?;
         Ok((stat.st_dev, stat.st_ino))
+    }
+
+    /// The identity of the namespace that has this name or path now. This takes no privileges.
+    pub fn identity_of(name: &str) -> io::Result<(u64, u64)> {
+        let path = if name.starts_with('/') { PathBuf::from(name) } else { Path::new(NAMED).join(name) };
+        std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino()))
     }
 
     /// Whether both are the same namespace, even under different names.

@@ -466,6 +466,10 @@ impl Port for PacketPort {
     }
 
     fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
+        // A socket reports only once that its device was switched off, and a device is switched off before it is gone.
+        if sys::has_lost_device(self.device.socket.as_fd()).map_err(|_| BrokenPort)? {
+            return Err(BrokenPort);
+        }
         if !self.has_room() {
             return Ok(blocked);
         }
@@ -495,6 +499,10 @@ impl Port for PacketPort {
 
     fn held(&self) -> u32 {
         (self.device.inbox.waiting() + self.device.waiting()) as u32
+    }
+
+    fn why_broken(&self) -> &'static str {
+        "its device is gone"
     }
 
     fn inside(&self) -> Inside {

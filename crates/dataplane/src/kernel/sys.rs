@@ -84,6 +84,16 @@ fn set_bytes<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> i
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const *value).cast(), len) }.into()).map(drop)
 }
 
+/// Whether the device of a bound packet socket is gone: deleted, or moved to another namespace.
+pub(super) fn has_lost_device(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: all zeros are a valid address.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::sockaddr_ll>() as u32;
+    // SAFETY: the kernel writes at most `len` bytes, which is the size of the address.
+    check(unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut address).cast(), &mut len) }.into())?;
+    Ok(address.sll_ifindex < 0)
+}
+
 /// Sets a socket's option that is a number.
 pub(super) fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
     set_bytes(fd, level, name, &value)

@@ -492,6 +492,7 @@ impl Port for ValvePort {
 
     fn why_broken(&self) -> &'static str {
         match self.learning.deadline() {
+            _ if self.learning.gone => "its device is gone",
             Some(_) => "its device was switched off, more often than a port can learn how to poll it",
             None => "its device is gone, or the kernel does not answer",
         }

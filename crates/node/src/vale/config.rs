@@ -27,6 +27,8 @@ pub struct ValeConfig {
     /// Most stations that the table learns from one port. The limit is never more than an equal share, so that no port can
     /// keep another from being learned.
     pub stations_per_port: u32,
+    /// A learned station that sends nothing for this time is forgotten; none: never.
+    pub aging_time: Option<Duration>,
     /// The port for frames to unknown stations; without it they are flooded.
     pub uplink: Option<Port>,
     /// The action on a port that is stuck.
@@ -38,13 +40,14 @@ pub struct ValeConfig {
 }
 
 impl Default for ValeConfig {
-    /// Times as in SONiC's PFC watchdog.
+    /// Times as in SONiC's PFC watchdog, and the aging time of 802.1D.
     fn default() -> ValeConfig {
         ValeConfig {
             slots: 1024,
             lossless: PrioritySet::ALL,
             stations: 8192,
             stations_per_port: 1024,
+            aging_time: Some(Duration::from_ms(300_000)),
             uplink: None,
             action: Action::Drop,
             detection_time: Duration::from_ms(200),

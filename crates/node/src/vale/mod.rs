@@ -31,13 +31,16 @@ use alloc::vec::Vec;
 use receiver_queues::ReceiverQueues;
 use sluicenet_proto::frame::{PRIORITIES, Priority, PrioritySet};
 use sluicenet_proto::loss::{DropReason, Drops, Full};
-use sluicenet_proto::overlay::fib::{Fib, Learned, NOBODY, Station};
+use sluicenet_proto::overlay::fib::{Fib, Known, Learned, NOBODY, Station};
 use sluicenet_proto::overlay::vswitch::VSwitch;
-use sluicenet_proto::time::Instant;
+use sluicenet_proto::time::{Duration, Instant};
 use watchdog::Health;
 
 /// A port, counted from 0.
 pub type Port = usize;
+
+/// The time in which [`Vale::age`] looks at the whole forwarding table: an entry may be this much older than the aging time.
+pub const AGED_WITHIN: Duration = Duration::from_ms(10_000);
 
 /// The fields of a frame that the switch reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +177,32 @@ impl<F: Copy> Vale<F> {
     /// The port of a station, if it is known.
     pub fn port_of(&self, station: Station) -> Option<Port> {
         self.fib.lookup(station).map(Port::from)
+    }
+
+    /// A port says that its own station is there, though it may send nothing.
+    pub fn refresh(&mut self, now: Instant, station: Station, k: Port) {
+        if self.fib.lookup(station) == Some(k as u16) {
+            self.fib.learn(now, station, k as u16);
+        }
+    }
+
+    /// Forgets learned stations that sent nothing for the aging time, in the part of the table whose turn comes in `gap`:
+    /// the whole table has its turn in [`AGED_WITHIN`].
+    #[cold]
+    pub fn age(&mut self, now: Instant, gap: Duration) {
+        let Some(at_most) = self.config.aging_time else { return };
+        let share = self.fib.slots() as u128 * u128::from(gap.0) / u128::from(AGED_WITHIN.0);
+        self.fib.age(now, at_most, share.min(self.fib.slots() as u128) as usize + 1);
+    }
+
+    /// Changes the aging time of stations.
+    pub fn set_aging_time(&mut self, aging_time: Option<Duration>) {
+        self.config.aging_time = aging_time;
+    }
+
+    /// The forwarding table, in no order.
+    pub fn stations(&self) -> impl Iterator<Item = Known> + '_ {
+        self.fib.iter()
     }
 
     /// Keeps a station for a port that is not used yet: no other port can have the station. Returns whether the table had

@@ -3,7 +3,8 @@
 //! The table has two kinds of entries. Given entries are the stations of this server's machines; learned entries come from
 //! source addresses.
 //!
-//! A given entry is never displaced and stays after its port is gone. In a full table it displaces a learned entry. The
+//! A learned entry ages: it is forgotten after a time without a frame from its station, as in bridges (802.1D). A given
+//! entry is never displaced, does not age, and stays after its port is gone. In a full table it displaces a learned entry. The
 //! number of entries that a port can cause is bounded, so a machine that invents addresses fills only its own share. The
 //! rate of moves is bounded for a station that jumps between ports.
 
@@ -33,6 +34,12 @@ impl Station {
     #[inline(always)]
     pub const fn number(self) -> u64 {
         self.0
+    }
+
+    /// Its address.
+    pub const fn mac(self) -> [u8; 6] {
+        let [a, b, c, d, e, f, ..] = self.0.to_le_bytes();
+        [a, b, c, d, e, f]
     }
 
     /// Its broadcast domain.
@@ -69,11 +76,24 @@ struct Entry {
     station: u64,
     /// When the station was learned or moved.
     since: Instant,
+    /// When the station last sent a frame; kept exact for learned stations only.
+    heard: Instant,
     port: u16,
     given: bool,
 }
 
-const VACANT: Entry = Entry { station: EMPTY, since: Instant::ZERO, port: 0, given: false };
+const VACANT: Entry = Entry { station: EMPTY, since: Instant::ZERO, heard: Instant::ZERO, port: 0, given: false };
+
+/// An entry of the table, to be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The station.
+    pub station: Station,
+    /// Its port; [`NOBODY`] if it has none.
+    pub port: u16,
+    /// When a learned station last sent a frame; none for a given one.
+    pub heard: Option<Instant>,
+}
 
 /// The table.
 #[derive(Clone, Debug)]
@@ -85,6 +105,8 @@ pub struct Fib {
     share: u32,
     used: usize,
     moves_apart: Duration,
+    /// Where the next search for old entries begins.
+    hand: usize,
 }
 
 impl Fib {
@@ -97,13 +119,19 @@ impl Fib {
             share,
             used: 0,
             moves_apart: Duration::from_ms(100),
+            hand: 0,
         }
+    }
+
+    #[inline(always)]
+    fn home(station: u64) -> usize {
+        (station.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize
     }
 
     #[inline(always)]
     fn slot(&self, station: u64) -> usize {
         let mask = self.entries.len() - 1;
-        let mut i = (station.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
+        let mut i = Fib::home(station) & mask;
         while self.entries[i].station != station && self.entries[i].station != EMPTY {
             i = (i + 1) & mask;
         }
@@ -121,8 +149,9 @@ impl Fib {
     #[inline(always)]
     pub fn learn(&mut self, now: Instant, station: Station, port: u16) -> Learned {
         let i = self.slot(station.0);
-        let entry = &self.entries[i];
+        let entry = &mut self.entries[i];
         if entry.station == station.0 && entry.port == port {
+            entry.heard = now;
             return Learned::Here;
         }
         self.learn_new(now, i, station, port)
@@ -145,7 +174,7 @@ impl Fib {
             self.used += 1;
         }
         self.learned[port as usize] += 1;
-        self.entries[i] = Entry { station: station.0, since: now, port, given: false };
+        self.entries[i] = Entry { station: station.0, since: now, heard: now, port, given: false };
         Learned::Here
     }
 
@@ -171,7 +200,7 @@ impl Fib {
             }
             self.used += 1;
         }
-        self.entries[i] = Entry { station: station.0, since: now, port, given: true };
+        self.entries[i] = Entry { station: station.0, since: now, heard: now, port, given: true };
         true
     }
 
@@ -202,6 +231,63 @@ impl Fib {
     pub fn release(&mut self, station: Station) {
         if self.lookup(station) == Some(NOBODY) {
             self.retain(|e| e.station != station.0);
+        }
+    }
+
+    /// Looks at the next `slots` slots of the table and forgets learned stations there that sent nothing for `at_most`.
+    /// Returns their number.
+    pub fn age(&mut self, now: Instant, at_most: Duration, slots: usize) -> usize {
+        let mask = self.entries.len() - 1;
+        let mut forgotten = 0;
+        for _ in 0..slots.min(self.entries.len()) {
+            // Once an entry is forgotten, the slot may have another one.
+            while self.is_old(self.hand, now, at_most) {
+                self.learned[self.entries[self.hand].port as usize] -= 1;
+                self.vacate(self.hand);
+                forgotten += 1;
+            }
+            self.hand = (self.hand + 1) & mask;
+        }
+        forgotten
+    }
+
+    fn is_old(&self, i: usize, now: Instant, at_most: Duration) -> bool {
+        let entry = &self.entries[i];
+        entry.station != EMPTY && !entry.given && now.since(entry.heard) >= at_most
+    }
+
+    /// Number of slots, at which [`Fib::age`] looks in turn.
+    pub fn slots(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// All entries, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = Known> + '_ {
+        let known =
+            |e: &Entry| Known { station: Station(e.station), port: e.port, heard: (!e.given).then_some(e.heard) };
+        self.entries.iter().filter(|e| e.station != EMPTY).map(known)
+    }
+
+    /// Empties a slot: later entries of its run move up, so that a search still finds them.
+    fn vacate(&mut self, mut hole: usize) {
+        let mask = self.entries.len() - 1;
+        self.used -= 1;
+        let mut i = hole;
+        loop {
+            self.entries[hole] = VACANT;
+            loop {
+                i = (i + 1) & mask;
+                if self.entries[i].station == EMPTY {
+                    return;
+                }
+                let home = Fib::home(self.entries[i].station) & mask;
+                // Whether the entry's search would pass by the hole.
+                if (i.wrapping_sub(home) & mask) >= (i.wrapping_sub(hole) & mask) {
+                    break;
+                }
+            }
+            self.entries[hole] = self.entries[i];
+            hole = i;
         }
     }
 
@@ -305,6 +391,57 @@ mod tests {
         assert_eq!((fib.lookup(station(1)), fib.lookup(station(2)), fib.len()), (Some(0), None, 1));
         assert_eq!(fib.learn(later, station(2), 1), Learned::Here);
         assert_eq!(fib.learned, [0, 1, 0]);
+    }
+
+    #[test]
+    fn a_silent_station_is_forgotten_and_no_other() {
+        const AGE: Duration = Duration::from_ms(300_000);
+        let at = |s: u64| START + Duration::from_ms(1_000 * s);
+        let mut fib = Fib::new(2, 100, 50);
+        assert!(fib.give(START, station(1), 0));
+        assert!((2..10).all(|n| fib.learn(START, station(n), 1) == Learned::Here));
+        // Stations 2 to 5 go on sending.
+        assert!((2..6).all(|n| fib.learn(at(100), station(n), 1) == Learned::Here));
+        assert_eq!(fib.age(at(299), AGE, fib.slots()), 0);
+        assert_eq!(fib.age(at(300), AGE, fib.slots()), 4);
+        let known = |fib: &Fib| (1..10).filter(|&n| fib.lookup(station(n)).is_some()).collect::<Vec<u32>>();
+        assert_eq!((known(&fib), fib.len(), fib.learned[1]), (alloc::vec![1, 2, 3, 4, 5], 5, 4));
+        let mut shown: Vec<_> = fib.iter().map(|known| (known.port, known.heard)).collect();
+        shown.sort();
+        assert_eq!(shown, [(0, None), (1, Some(at(100))), (1, Some(at(100))), (1, Some(at(100))), (1, Some(at(100)))]);
+        // In pieces, the table is looked at as a whole.
+        let pieces: usize = (0..fib.slots()).map(|_| fib.age(at(400), AGE, 1)).sum();
+        assert_eq!((pieces, known(&fib)), (4, alloc::vec![1]));
+    }
+
+    #[test]
+    fn whatever_is_forgotten_the_others_are_found() {
+        let mut rng = crate::rng::Rng::from_words(&[9]);
+        for _ in 0..300 {
+            let mut fib = Fib::new(1, 16, 16);
+            let mut model = alloc::collections::BTreeMap::new();
+            for step in 0..200 {
+                let (now, n) = (Instant(step), rng.below(60) as u32);
+                if fib.learn(now, station(n), 0) == Learned::Here {
+                    model.insert(n, now);
+                }
+                if rng.below(4) == 0 {
+                    let at_most = Duration(1 + rng.below(30));
+                    // A look at every slot, in pieces of any size.
+                    let mut left = fib.slots();
+                    while left > 0 {
+                        let slots = 1 + rng.below(left as u64) as usize;
+                        fib.age(now, at_most, slots);
+                        left -= slots;
+                    }
+                    model.retain(|_, heard| now.since(*heard) < at_most);
+                }
+                assert_eq!(fib.len(), model.len());
+                for n in 0..60 {
+                    assert_eq!(fib.lookup(station(n)).is_some(), model.contains_key(&n), "{n}");
+                }
+            }
+        }
     }
 
     #[test]

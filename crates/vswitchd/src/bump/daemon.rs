@@ -684,6 +684,7 @@ impl Served for Daemon {
             Request::About | Request::AddPort { .. } | Request::DelPort { .. } => {
                 Err("a bump has the links of its file: change the file and start it again".into())
             }
+            Request::Macs => Err("a bump has no forwarding table".into()),
             Request::Attach { .. } | Request::Capture { .. } | Request::Stop => Err("not here".into()),
         };
         outcome.map_or_else(Answer::Error, Answer::Ok)

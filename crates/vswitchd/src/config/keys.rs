@@ -10,7 +10,7 @@ use super::{LogFormat, PORTS_MAX};
 use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_scenario::setting::{Kind, Settings, Spec};
+use sluicenet_scenario::setting::{Kind, Or, Settings, Spec};
 use sluicenet_scenario::units::{BUFFER, LINK_RATE, POSITIVE_TIME};
 use sluicenet_scenario::{Bytes, Ets, ZBRIDGE_BUFFER_MAX, ZBRIDGE_TIMEOUT, choices, settings, tables};
 use sluicenet_wire::controller::UDP_PORT;
@@ -57,6 +57,8 @@ settings! {
         stations: u32 [1..=1 << 20] = d.stations as u32,
         /// stations that it learns behind one port, at most stations / ports; default the smaller of that and 1024
         stations_per_port: Option<u32> [0..=1 << 20],
+        /// a learned station that sends nothing for this time is forgotten, at most 10 s later; off: never; default 300 s
+        aging_time: Or<Duration, NoAging> [POSITIVE_TIME] = Or::Value(Duration::from_secs(300)),
         /// the user that it becomes once its ports are open, if started as root; default root without capabilities
         user: Option<Word>,
         /// whether you can add ports of kind veth, tap and packet at run time; the switch then keeps the privileges for
@@ -66,6 +68,14 @@ settings! {
         metrics: Option<Listener>,
         /// format of the log on stderr, one line for each event; default text
         log: LogFormat = LogFormat::Text,
+    }
+}
+
+choices! {
+    /// No aging time.
+    pub(super) enum NoAging {
+        /// Stations are never forgotten.
+        Off = "off",
     }
 }
 

@@ -284,6 +284,7 @@ fn vale_config(root: &Section<'_>, (s_switch, switch): (&Section<'_>, &SwitchKey
         lossless: switch.lossless.as_deref().map_or(d.lossless, priorities),
         stations: stations as usize,
         stations_per_port,
+        aging_time: switch.aging_time.value(),
         detection_time: watchdog.detection_time,
         restoration_time: watchdog.restoration_time,
         action: watchdog.action.map_or(d.action, Into::into),

@@ -4,7 +4,9 @@ use super::super::config::{PortConfig, PortKind};
 use super::super::failure::Failure;
 use super::super::opened::{Opened, may_open, open_beside};
 use super::super::status::{Absent, Again};
-use super::{Daemon, Running, reserve};
+use super::{Daemon, Running, places, reserve};
+use sluicenet_dataplane::kernel::netns::Namespace;
+use std::io::ErrorKind;
 use tracing::{info, warn};
 
 impl Daemon {
@@ -47,10 +49,23 @@ impl Daemon {
             match opened.and_then(|opened| self.plug(port, opened)) {
                 Ok(()) => {
                     running.absent = None;
+                    running.places = places(port);
                     info!(port = port.name, kind = port.kind.name(), "port added");
                 }
                 Err(failure) => absent.reason = failure.reason,
             }
+        }
+    }
+
+    /// Takes ports out of service whose namespace was deleted, or deleted and made again. The port itself keeps the old
+    /// namespace alive, and would serve it for ever.
+    pub(super) fn look_for_lost(&self) {
+        let Ok(_shared) = self.changes.try_read() else { return };
+        let mut state = self.state();
+        for port in state.ports.iter_mut().filter(|port| port.absent.is_none()) {
+            let Some(reason) = port.places.iter().find_map(|(name, was)| lost(name, *was)) else { continue };
+            self.unplug(&port.config.name);
+            port.be_absent(reason);
         }
     }
 
@@ -60,8 +75,30 @@ impl Daemon {
         let may_break =
             |port: &&mut Running| port.config.name == name && !matches!(port.config.kind, PortKind::Shm { .. });
         if let Some(port) = self.state().ports.iter_mut().find(may_break) {
-            let again = if may_open(&port.config.kind).is_none() { Again::NewPort } else { Again::NextStart };
-            port.absent = Some(Absent { reason: reason.to_owned(), again });
+            port.be_absent(reason.to_owned());
         }
+    }
+}
+
+impl Running {
+    /// The port went out of service by itself.
+    fn be_absent(&mut self, reason: String) {
+        let again = if may_open(&self.config.kind).is_none() { Again::EverySecond } else { Again::NextStart };
+        let absent = Absent { reason, again };
+        warn!(port = self.config.name, kind = self.config.kind.name(), reason = %absent, "port absent");
+        self.absent = Some(absent);
+    }
+}
+
+/// Why a namespace is not the one that it was.
+fn lost(name: &str, was: (u64, u64)) -> Option<String> {
+    match Namespace::identity_of(name) {
+        Ok(now) if now == was => None,
+        Ok(_) => Some(format!("the network namespace {name} was deleted and made again")),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Some(format!("the network namespace {name} was deleted"))
+        }
+        // The process behind a path in /proc may be another user's.
+        Err(_) => None,
     }
 }

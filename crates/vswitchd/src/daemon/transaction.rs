@@ -73,6 +73,7 @@ impl Change {
     /// Returns the last states of the closed ports, and why ports are absent.
     fn apply(self, engine: &mut Engine) -> (Vec<PortReport>, Vec<(PortConfig, Failure)>) {
         engine.set_watchdog(self.vale.action, self.vale.detection_time, self.vale.restoration_time);
+        engine.set_aging_time(self.vale.aging_time);
         // The new policy comes before its new endpoints send.
         if let Some(policy) = self.policy {
             engine.set_policy(policy);
@@ -125,10 +126,8 @@ fn keep_attached(running: &[PortConfig], new: &mut Config) -> Result<(), String>
             return Err(format!("port {}: its `mac` is that of port {name}, which a command added", other.name));
         }
         if new.ports.len() >= new.ports_max {
-            return Err(format!(
-                "the switch has {} ports: there is none for {name}, which a command added",
-                new.ports_max
-            ));
+            let ports = counted(new.ports_max as u64, "port", "ports");
+            return Err(format!("the switch has {ports}: there is none for {name}, which a command added"));
         }
         let policy = new.policy.as_ref();
         if let Some((_, why)) = policy.and_then(|policy| objection(policy, port, &new.vale, new.uplink.as_ref())) {
@@ -136,6 +135,14 @@ fn keep_attached(running: &[PortConfig], new: &mut Config) -> Result<(), String>
         }
         let further = port.is_further(&new.ports);
         new.ports.push(PortConfig { further, ..port.clone() });
+    }
+    let given = new.ports.iter().filter(|port| port.mac.is_some()).count();
+    if given > new.vale.stations {
+        let ports = counted(given as u64, "port has", "ports have");
+        return Err(format!(
+            "{ports} a `mac`, with those that commands added: more than the {} `stations`",
+            new.vale.stations
+        ));
     }
     Ok(())
 }
@@ -270,6 +277,7 @@ impl State {
         let absent = Absent { reason: failure.reason, again: Again::EverySecond };
         if let Some(port) = self.ports.iter_mut().find(|port| port.config.name == name) {
             port.absent = Some(absent.clone());
+            port.places.clear();
         }
         absent
     }

@@ -257,6 +257,7 @@ impl<P: Program> Served for Daemon<P> {
                 outcome
             }
             Request::About
+            | Request::Macs
             | Request::AddPort { .. }
             | Request::DelPort { .. }
             | Request::Attach { .. }

@@ -17,13 +17,15 @@ const LOOK_EVERY: Duration = Duration::from_ms(50);
 pub(super) struct Learning {
     reserve: Vec<Poller>,
     deadline: Option<Instant>,
+    /// Whether the device is gone for good.
+    pub gone: bool,
     /// Numbers learned since the port was opened.
     pub learned: u64,
 }
 
 impl Learning {
     pub fn new(reserve: Vec<Poller>) -> Learning {
-        Learning { reserve, deadline: None, learned: 0 }
+        Learning { reserve, deadline: None, gone: false, learned: 0 }
     }
 
     /// The device was switched off.
@@ -49,6 +51,10 @@ impl ValvePort {
         if sys::napi_id(next.fd.as_fd()).map_err(|_| BrokenPort)? == 0 {
             if self.learning.deadline.is_some_and(|due| self.now >= due) {
                 self.learning.deadline = Some(self.now.saturating_add(LOOK_EVERY));
+                if sys::has_lost_device(self.kernel.socket.as_fd()).map_err(|_| BrokenPort)? {
+                    self.learning.gone = true;
+                    return Err(BrokenPort);
+                }
                 self.boot = boot_frame(next.port);
                 // A device that is off drops the frame and counts it.
                 if self.edge.borrow_mut().is_up() {
