@@ -348,6 +348,7 @@ fn settle(engine: &mut Engine, k: usize, config: &PortConfig) -> io::Result<()> 
     engine.forget(k);
     engine.set_access(k, config.access.clone());
     engine.set_rate(k, config.rate);
+    engine.set_send_rate(k, config.send_rate);
     announce(engine, config, true);
     if config.mac.is_none() {
         engine.meet(k);

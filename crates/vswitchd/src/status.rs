@@ -117,6 +117,9 @@ pub struct PortStatus {
     /// The limit of the rate at which the port's endpoint receives frames, in bits per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<u64>,
+    /// The limit of the rate at which the port's endpoint sends frames, in bits per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub send_rate_bps: Option<u64>,
     /// Whether the watchdog has isolated the port.
     pub isolated: bool,
     /// Frames accepted from the port; a flooded frame counts once for each destination port.
@@ -271,10 +274,8 @@ impl Snapshot {
         found: Option<(usize, &PortReport)>,
     ) -> PortStatus {
         let report = found.map(|(_, r)| r.clone()).unwrap_or_default();
-        let waits_for = (0..self.ports.len())
-            .filter(|k| report.waits_for >> k & 1 != 0)
-            .filter_map(|k| self.ports[k].as_ref().map(|r| r.name.clone()))
-            .collect();
+        let other = |k: usize| Some(self.ports.get(k)?.as_ref()?.name.clone());
+        let waits_for = report.waits_for.iter().filter_map(other).collect();
         PortStatus {
             name: name.into(),
             kind: kind.into(),
@@ -286,6 +287,7 @@ impl Snapshot {
             tenant: access.domain,
             priority: access.priority,
             rate_bps: report.rate.map(|rate| rate.as_bps()),
+            send_rate_bps: report.send_rate.map(|rate| rate.as_bps()),
             isolated: report.isolated,
             accepted: report.counters.accepted,
             delivered: report.counters.delivered,

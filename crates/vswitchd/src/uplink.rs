@@ -1,6 +1,6 @@
 //! Opens the uplink of a switch as the file describes it.
 
-use super::config::{Coordination, Credits, LimitersOf, Limiting, OverlayConfig, PORTS_MAX, TcpTunnel, UplinkConfig};
+use super::config::{Coordination, Credits, LimitersOf, Limiting, OverlayConfig, PORTS, TcpTunnel, UplinkConfig};
 use sluicenet_dataplane::controller::{ControllerLink, first_request, unguessable};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::{PacketDevice, Pieces};
@@ -117,7 +117,7 @@ fn assemble<K: UplinkKind>(
             let (vtep, controller) = vtep(overlay, link.address, mtu)?;
             let mut uplink = Uplink::overlay_of(device, link, vtep, controller, kind);
             if let Some(credits) = &overlay.credits {
-                let shown = (vale.slots / PORTS_MAX as u32).clamp(1, 16);
+                let shown = (vale.slots / PORTS as u32).clamp(1, 16);
                 let weights =
                     credits.weights.iter().map(|&((tenant, mac), weight)| ((tenant, MacAddress(mac)), weight));
                 uplink.set_credits(credit_config(overlay, credits), credits.classes, shown, weights.collect());

@@ -1,5 +1,6 @@
 //! A port in service, or one that was, and its frames in the switch.
 
+use super::SCRATCH_BYTES;
 use super::guarded::Guarded;
 use super::header::{admit, put_first_bytes, run_mask};
 use super::pace::Pace;
@@ -9,8 +10,12 @@ use crate::port::{BrokenPort, Descriptor, Passed, Port};
 use crate::shm;
 use crate::tap::{Direction, Tap};
 use crate::vhost;
-use sluicenet_node::vale::Header;
+use sluicenet_node::vale::{Header, PORTS_MAX};
 use sluicenet_proto::loss::DropReason;
+
+/// Bits of a port's number. The others are for the length of a frame, which no switch of ours makes longer.
+const OWNER_BITS: u32 = PORTS_MAX.ilog2();
+const _: () = assert!(PORTS_MAX == 1 << OWNER_BITS && 1 << (32 - OWNER_BITS) > SCRATCH_BYTES);
 
 /// A frame in the memory of its source port.
 #[derive(Clone, Copy, Debug)]
@@ -24,15 +29,15 @@ pub(super) struct Lent {
 impl Lent {
     #[inline(always)]
     pub(super) fn new(frame: Descriptor, first_bytes: [u64; 2], owner: usize) -> Lent {
-        Lent { first_bytes, buffer: frame.buffer, len_and_owner: frame.len << 8 | owner as u32 }
+        Lent { first_bytes, buffer: frame.buffer, len_and_owner: frame.len << OWNER_BITS | owner as u32 }
     }
     #[inline(always)]
     pub(super) fn len(self) -> u32 {
-        self.len_and_owner >> 8
+        self.len_and_owner >> OWNER_BITS
     }
     #[inline(always)]
     pub(super) fn owner(self) -> usize {
-        (self.len_and_owner & 0xff) as usize
+        (self.len_and_owner & ((1 << OWNER_BITS) - 1)) as usize
     }
 }
 
@@ -115,6 +120,8 @@ pub(super) struct Attached {
     pub(super) cut: [u32; 8],
     /// The limit of the rate at which it receives frames, if there is one.
     pub(super) pace: Option<Pace>,
+    /// The limit of the rate at which it sends frames, if there is one; then each frame has a decision of its own.
+    pub(super) send_pace: Option<Pace>,
     /// The switch's count of changes when its next frame had to wait for a receiver.
     pub(super) waits_since: Option<u64>,
     /// Its configured stations, and the learned ones.

@@ -66,13 +66,13 @@ pub struct Engine {
     waits: bool,
     /// No further frame is taken in.
     closing: bool,
-    /// The port whose frames are taken first, and a bit for each port whose frame was not admitted in this round.
+    /// The port whose frames are taken first, and the next one: the first after it whose frame was not admitted.
     first: usize,
-    turned_away: u64,
+    turned_away: Option<usize>,
 }
 
 impl Engine {
-    /// A switch of up to `ports` ports (1 to 64), all vacant.
+    /// A switch of up to `ports` ports (1 to [`PORTS_MAX`](sluicenet_node::vale::PORTS_MAX)), all vacant.
     pub fn new(ports: usize, config: ValeConfig) -> Engine {
         Engine {
             vale: Vale::new(ports, config),
@@ -89,7 +89,7 @@ impl Engine {
             waits: false,
             closing: false,
             first: 0,
-            turned_away: 0,
+            turned_away: None,
         }
     }
 
@@ -202,6 +202,7 @@ impl Engine {
             known: KnownStations::default(),
             cut: [0; 8],
             pace: None,
+            send_pace: None,
         };
         self.ports[k] = Some(attached);
         self.upto = self.upto.max(k + 1);
@@ -224,6 +225,18 @@ impl Engine {
         let Some(attached) = self.ports[k].as_mut() else { return false };
         if attached.pace.map(|pace| pace.rate()) != rate {
             attached.pace = rate.map(Pace::new);
+        }
+        true
+    }
+
+    /// Limits the rate at which port `k` sends frames, with their check sequences; returns whether there is an endpoint. Frames
+    /// above it wait with their sender.
+    pub fn set_send_rate(&mut self, k: usize, rate: Option<Rate>) -> bool {
+        self.changes += 1;
+        let Some(attached) = self.ports[k].as_mut() else { return false };
+        if attached.send_pace.map(|pace| pace.rate()) != rate {
+            attached.send_pace = rate.map(Pace::new);
+            attached.settle();
         }
         true
     }
@@ -359,6 +372,8 @@ impl Engine {
         let mut own = Vec::new();
         attached.kind.get().counters(&mut |name, value| own.push((name, value)));
         let inside = self.inside_of(k);
+        let mut waits_for = self.vale.waits_for(k);
+        attached.turned_away_by.iter().for_each(|&by| waits_for.insert(by));
         let mut counters = *self.vale.counters(k);
         counters.delivered -= inside.undelivered();
         counters.dropped.add(&inside.lost);
@@ -373,10 +388,11 @@ impl Engine {
             own,
             isolated: self.vale.is_isolated(k),
             rate: attached.pace.map(|pace| pace.rate()),
+            send_rate: attached.send_pace.map(|pace| pace.rate()),
             output: std::array::from_fn(|p| self.vale.output_len(k, p as Priority)),
             input: std::array::from_fn(|p| self.vale.input_len(k, p as Priority)),
             lent: attached.kind.get().lent(),
-            waits_for: self.vale.waits_for(k) | attached.turned_away_by.map_or(0, |by| 1 << by),
+            waits_for,
         })
     }
 

@@ -1,4 +1,4 @@
-//! The limit of the rate at which a port receives frames.
+//! The limit of the rate at which a port receives or sends frames.
 
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
@@ -8,7 +8,7 @@ const LATE_MAX: Duration = Duration::from_ms(1);
 /// Bytes of a frame's check sequence, which counts on a link.
 const CHECK: u64 = 4;
 
-/// When the next frame may go to a port.
+/// When the next frame may go to a port, or from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     rate: Rate,

@@ -1,6 +1,6 @@
 //! Reports about ports, and the restrictions of ports.
 
-use sluicenet_node::vale::Counters;
+use sluicenet_node::vale::{Counters, Ports};
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::guard::Guard;
 use sluicenet_proto::units::Rate;
@@ -37,6 +37,8 @@ pub struct PortReport {
     pub isolated: bool,
     /// The limit of the rate at which it receives frames, if there is one.
     pub rate: Option<Rate>,
+    /// The limit of the rate at which it sends frames, if there is one.
+    pub send_rate: Option<Rate>,
     /// Frames that wait at its output, by class.
     pub output: [u32; 8],
     /// Frames that were delivered to the port and wait inside it for its other side.
@@ -45,8 +47,8 @@ pub struct PortReport {
     pub input: [u32; 8],
     /// The port's frames in the switch.
     pub lent: u32,
-    /// The ports whose full outputs its frames wait for, one bit each.
-    pub waits_for: u64,
+    /// The ports whose full outputs its frames wait for.
+    pub waits_for: Ports,
 }
 
 /// A rare event that may need attention at once.

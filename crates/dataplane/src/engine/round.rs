@@ -38,7 +38,7 @@ impl Engine {
         }
         // A port whose frame was not admitted is asked first in the next round, then the port after it.
         let (first, upto) = (self.first, self.upto);
-        self.turned_away = 0;
+        self.turned_away = None;
         for j in (first.min(upto)..upto).chain(0..first.min(upto)) {
             if self.closing && !self.has_fetched(j) {
                 continue;
@@ -48,9 +48,8 @@ impl Engine {
                 Err(BrokenPort) => self.broken(j),
             }
         }
-        if self.turned_away != 0 {
-            let after = self.turned_away & (u64::MAX << first << 1);
-            self.first = if after != 0 { after } else { self.turned_away }.trailing_zeros() as usize;
+        if let Some(next) = self.turned_away {
+            self.first = next;
         }
         for k in 0..self.upto {
             match self.deliver(now, k) {
@@ -89,8 +88,10 @@ impl Engine {
     /// Takes up to [`BURST`] frames from port `j`; returns how many were passed on or dropped.
     #[inline]
     fn take_in(&mut self, now: Instant, j: usize) -> Result<usize, BrokenPort> {
-        if !self.may_take(j) {
-            return Ok(0);
+        match self.may_take(j) {
+            May::Take => {}
+            May::TakePaced => return self.take_in_paced(now, j),
+            May::Wait => return Ok(0),
         }
         let mut taken = 0;
         while taken < BURST {
@@ -117,15 +118,50 @@ impl Engine {
         Ok(taken)
     }
 
+    /// The same for a port whose rate is limited: frames beyond it stay with their sender.
+    #[cold]
+    #[inline(never)]
+    fn take_in_paced(&mut self, now: Instant, j: usize) -> Result<usize, BrokenPort> {
+        let mut taken = 0;
+        while taken < BURST {
+            let Some(from) = &mut self.ports[j] else { break };
+            if from.send_pace.is_some_and(|pace| pace.next() > now) {
+                from.blocked = true;
+                break;
+            }
+            let shown = match self.next_shown(j)? {
+                Next::Frame(shown) => shown,
+                Next::Refused => {
+                    taken += 1;
+                    continue;
+                }
+                Next::Nothing => break,
+            };
+            let outcome = match self.vale.route(now, j, &shown.header) {
+                // No further frame goes with this one.
+                Route::To(k) => self.take_for(now, k, &shown, 0)?,
+                Route::All => self.take_for_all(now, &shown),
+                Route::Drop(reason) => self.take_and_drop(&shown, reason),
+            };
+            let Taken::Frames(frames) = outcome else { break };
+            taken += frames;
+            let pace = self.ports[j].as_mut().and_then(|from| from.send_pace.as_mut());
+            if let Some(pace) = pace.filter(|_| frames > 0) {
+                pace.on_frame(now, shown.frame.len);
+            }
+        }
+        Ok(taken)
+    }
+
     /// Whether port `j` may show a frame: nothing has changed while its last frame waited otherwise.
     #[inline(always)]
-    fn may_take(&mut self, j: usize) -> bool {
-        let Some(attached) = &mut self.ports[j] else { return false };
+    fn may_take(&mut self, j: usize) -> May {
+        let Some(attached) = &mut self.ports[j] else { return May::Wait };
         if attached.waits_since == Some(self.changes) {
-            return false;
+            return May::Wait;
         }
         (attached.blocked, attached.waits_since) = (false, None);
-        true
+        if attached.send_pace.is_none() { May::Take } else { May::TakePaced }
     }
 
     /// The next frame of port `j`; a frame that the port may not send is dropped.
@@ -165,10 +201,10 @@ impl Engine {
     /// Takes a frame for port `k`: delivers it, with up to `most` frames like it, or queues it.
     #[inline(always)]
     fn take_for(&mut self, now: Instant, k: usize, shown: &Shown, most: usize) -> Result<Taken, BrokenPort> {
-        let Engine { vale, ports, scratch, turned_away, .. } = self;
+        let Engine { vale, ports, scratch, turned_away, first, .. } = self;
         let j = shown.from;
         if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
-            let has_queue = vale.receiver_queue_ports(j) >> k & 1 != 0;
+            let has_queue = vale.has_receiver_queues(j, k);
             let asks = has_queue
                 | match &to.kind {
                     Kind::Other(_) => to.present,
@@ -180,7 +216,10 @@ impl Engine {
                     Asked::Admitted => {}
                     Asked::Taken => return Ok(Taken::Frames(1)),
                     Asked::Held { others } => {
-                        *turned_away |= 1 << j;
+                        // The first one after the port that was asked first; that port only if there is no other.
+                        if turned_away.is_none_or(|other| other == *first) {
+                            *turned_away = Some(j);
+                        }
                         return Ok(if others { Taken::Frames(0) } else { Taken::Stop });
                     }
                 }
@@ -227,8 +266,8 @@ impl Engine {
         let Shown { from: j, frame, lent, header } = *shown;
         Engine::hear(ports, now, j, frame, lent.first_bytes, &header);
         let members = members(ports, header.destination.domain());
-        let members = audience(vale, ports, &header, members);
-        let copies = vale.flood(now, j, header.priority, lent, members);
+        let members = audience(vale, ports, &header, &members);
+        let copies = vale.flood(now, j, header.priority, lent, &members);
         let Some(from) = &mut ports[j] else { return Taken::Stop };
         if copies == 0 {
             from.finish(frame, lent.first_bytes, None);
@@ -352,6 +391,14 @@ struct Shown {
     header: Header,
 }
 
+/// Whether frames of a port may be taken now.
+enum May {
+    Take,
+    /// At a limited rate.
+    TakePaced,
+    Wait,
+}
+
 /// The next frame of a port.
 enum Next {
     Frame(Shown),
@@ -440,7 +487,7 @@ fn ask(vale: &mut Vale<Lent>, from: &mut Attached, to: &mut Attached, shown: Sho
         let part = call!(&to.kind, part(candidate, &read));
         QueueKey { from: j, to: k, priority, destination, source, part }
     };
-    let has_queue = vale.receiver_queue_ports(j) >> k & 1 != 0 && vale.has_receiver_queue(&key(to));
+    let has_queue = vale.has_receiver_queues(j, k) && vale.has_receiver_queue(&key(to));
     // A broken receiver is found in its own turn.
     if !has_queue && call!(&mut to.kind, admits(candidate, &read)).unwrap_or(true) {
         from.turned_away_by = None;

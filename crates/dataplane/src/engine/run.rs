@@ -189,6 +189,12 @@ impl Engine {
                     wait = Duration(wait.0.min(pace.next().0.saturating_sub(now.0)));
                 }
             }
+            // A port that may not send yet wakes nobody.
+            for attached in present().filter(|a| a.blocked) {
+                if let Some(pace) = attached.send_pace {
+                    wait = Duration(wait.0.min(pace.next().0.saturating_sub(now.0)));
+                }
+            }
             let timeout = Timespec { tv_sec: 0, tv_nsec: (wait.0 / 1_000) as i64 };
             let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.ports.len() + 1);
             self.jobs.waker(&mut fds);

@@ -1,19 +1,19 @@
 //! Frames for all ports.
 
 use super::watchdog::Health;
-use super::{Port, Vale};
+use super::{Port, Ports, Vale};
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::loss::{DropReason, Full};
 use sluicenet_proto::time::Instant;
 
 impl<F: Copy> Vale<F> {
-    /// Queues a copy of a frame of port `j` for every other port of `members` (one bit each) with room; returns the
-    /// number of copies.
+    /// Queues a copy of a frame of port `j` for every other port of `members` with room; returns the number of
+    /// copies.
     #[cold]
     #[inline(never)]
-    pub fn flood(&mut self, now: Instant, j: Port, p: Priority, frame: F, members: u64) -> u32 {
+    pub fn flood(&mut self, now: Instant, j: Port, p: Priority, frame: F, members: &Ports) -> u32 {
         let mut copies = 0;
-        for k in (0..self.ports.len()).filter(|&k| k != j && members >> k & 1 != 0) {
+        for k in (0..self.ports.len()).filter(|&k| k != j && members.contains(k)) {
             match self.ports[k].health {
                 Health::Moving(_) => {}
                 Health::Isolated(_) => {

@@ -16,6 +16,7 @@
 
 mod config;
 mod flood;
+mod ports;
 mod receiver_queues;
 mod watchdog;
 
@@ -23,6 +24,7 @@ mod watchdog;
 mod tests;
 
 pub use config::{Action, ValeConfig};
+pub use ports::{PORTS_MAX, Ports};
 pub use receiver_queues::QueueKey;
 
 use crate::gate::{Gate, StationPolicy};
@@ -125,7 +127,7 @@ pub struct Vale<F> {
 }
 
 impl<F: Copy> Vale<F> {
-    /// A switch of `ports` (1 to 64), all of them absent.
+    /// A switch of `ports` (1 to [`PORTS_MAX`]), all of them absent.
     pub fn new(ports: usize, config: ValeConfig) -> Vale<F> {
         let port = PortState {
             ready: PrioritySet::NONE,
@@ -313,10 +315,10 @@ impl<F: Copy> Vale<F> {
         Ok(())
     }
 
-    /// The ports behind which frames of port `j` wait in a receiver queue, one bit each.
+    /// Whether frames of port `j` wait in a receiver queue behind port `k`.
     #[inline(always)]
-    pub fn receiver_queue_ports(&self, j: Port) -> u64 {
-        self.receiver_queues.of(j)
+    pub fn has_receiver_queues(&self, j: Port, k: Port) -> bool {
+        self.receiver_queues.has_any(j, k)
     }
 
     /// Whether the receiver queue of a frame has other frames.
@@ -516,9 +518,11 @@ impl<F: Copy> Vale<F> {
     }
 
     /// The ports for whose full outputs frames of port `j` wait, and the ports behind which these frames wait in a
-    /// receiver queue, one bit each.
-    pub fn waits_for(&self, j: Port) -> u64 {
-        self.classes.iter().fold(self.receiver_queues.of(j), |all, class| all | class.waits_for(j))
+    /// receiver queue.
+    pub fn waits_for(&self, j: Port) -> Ports {
+        let mut all = *self.receiver_queues.of(j);
+        self.classes.iter().for_each(|class| all.add_words(class.waits_for(j)));
+        all
     }
 
     /// Counters of port `k`.

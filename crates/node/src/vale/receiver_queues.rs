@@ -6,7 +6,7 @@
 //!   finds free slots.
 //! - The queue that was served last is last in turn, so that senders to one receiver alternate.
 
-use super::Port;
+use super::{Port, Ports};
 use crate::fair_share;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -46,8 +46,8 @@ struct ReceiverQueue {
 /// Queues of a sender.
 #[derive(Clone, Debug, Default)]
 struct Input {
-    /// The ports for which the sender's frames wait, one bit each.
-    to: u64,
+    /// The ports for which the sender's frames wait.
+    to: Ports,
     queues: Vec<u32>,
     frames: u32,
 }
@@ -86,10 +86,16 @@ impl<F: Copy> ReceiverQueues<F> {
         self.waiting
     }
 
-    /// The ports for which frames of port `j` wait, one bit each.
+    /// The ports for which frames of port `j` wait.
+    pub fn of(&self, j: Port) -> &Ports {
+        &self.inputs[j].to
+    }
+
+    /// Whether frames of port `j` wait for port `k`.
     #[inline(always)]
-    pub fn of(&self, j: Port) -> u64 {
-        self.inputs[j].to
+    pub fn has_any(&self, j: Port, k: Port) -> bool {
+        let input = &self.inputs[j];
+        !input.queues.is_empty() && input.to.contains(k)
     }
 
     /// Frames of class `p` that came from port `j`.
@@ -104,7 +110,7 @@ impl<F: Copy> ReceiverQueues<F> {
 
     /// Whether the queue of a frame has other frames.
     pub fn has(&self, key: &QueueKey) -> bool {
-        self.of(key.from) >> key.to & 1 != 0 && self.find(key).is_some()
+        self.has_any(key.from, key.to) && self.find(key).is_some()
     }
 
     /// Puts a frame into its queue, unless the queue has its share of the sender's `slots`. Returns whether the frame
@@ -146,7 +152,7 @@ impl<F: Copy> ReceiverQueues<F> {
             }
         };
         self.inputs[key.from].queues.push(at);
-        self.inputs[key.from].to |= 1 << key.to;
+        self.inputs[key.from].to.insert(key.to);
         self.turn.push_back(at);
         at
     }
@@ -157,7 +163,7 @@ impl<F: Copy> ReceiverQueues<F> {
         let input = &mut inputs[from];
         input.queues.retain(|&other| other != at);
         if !input.queues.iter().any(|&other| queues[other as usize].key.to == to) {
-            input.to &= !(1 << to);
+            input.to.remove(to);
         }
         self.free_queues.push(at);
     }
@@ -296,7 +302,8 @@ mod tests {
         let mut one = false;
         assert_eq!(round(&mut queues, 1, |_, _| !core::mem::replace(&mut one, true)), [0]);
         assert!(!queues.push(key(0, 1, 1), 0, 32) && queues.push(key(0, 1, 14), 0, 32));
-        assert_eq!((queues.of(0), queues.of(1), queues.of(2), queues.input_len(0, 3)), (2, 0, 2, 32));
+        let to = |from| queues.of(from).iter().collect::<Vec<_>>();
+        assert_eq!((to(0), to(1), to(2), queues.input_len(0, 3)), (alloc::vec![1], alloc::vec![], alloc::vec![1], 32));
     }
 
     #[test]
@@ -306,7 +313,7 @@ mod tests {
         assert_eq!(more, RECEIVER_QUEUES_MAX);
         assert!(queues.push(key(0, 1, 0), 1, 1 << 20), "those that are there go on");
         assert_eq!(round(&mut queues, 8, |_, _| true).len(), RECEIVER_QUEUES_MAX + 1);
-        assert_eq!((queues.of(0), queues.len(), queues.begin_round()), (0, 0, 0));
+        assert_eq!((*queues.of(0), queues.len(), queues.begin_round()), (Ports::NONE, 0, 0));
     }
 
     #[test]
@@ -391,8 +398,8 @@ mod tests {
                 assert_eq!(queues.len() as usize, model.values().map(VecDeque::len).sum::<usize>());
                 assert_eq!(queues.begin_round(), model.len());
                 for j in 0..PORTS {
-                    let to = model.keys().filter(|key| key.0 == j).fold(0, |to, key| to | 1 << key.1);
-                    assert_eq!(queues.of(j), to);
+                    let to: Ports = model.keys().filter(|key| key.0 == j).map(|key| key.1).collect();
+                    assert_eq!(*queues.of(j), to);
                     let waiting: usize = model.iter().filter(|(key, _)| key.0 == j).map(|(_, queue)| queue.len()).sum();
                     assert_eq!(queues.input_len(j, 3) as usize, waiting);
                 }

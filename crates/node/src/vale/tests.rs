@@ -41,7 +41,7 @@ impl Vale<u32> {
                 Ok(()) => Verdict::Queued(1),
                 Err(_) => Verdict::Full,
             },
-            Route::All => Verdict::Queued(self.flood(now, j, h.priority, frame, u64::MAX)),
+            Route::All => Verdict::Queued(self.flood(now, j, h.priority, frame, &Ports::ALL)),
             Route::Drop(reason) => Verdict::Dropped(reason),
         }
     }
@@ -150,7 +150,7 @@ fn a_flood_stalls_nobody() {
     }
     assert_eq!(vale.counters(1).dropped.frames(DropReason::FloodNoRoom), 6);
     // A flood stays inside its broadcast domain.
-    assert_eq!(vale.flood(Instant(1), 0, 0, 11, 1 << 3 | 1), 1);
+    assert_eq!(vale.flood(Instant(1), 0, 0, 11, &[0, 3].into_iter().collect()), 1);
     assert_eq!(taken(&mut vale, Instant(1), 3), Some(11));
     // Without an uplink, frames for unknown stations go to all ports; with one, they go to the uplink.
     let mut vale = plugged(4, ValeConfig { uplink: Some(3), ..small() });
@@ -289,4 +289,29 @@ fn what_a_port_does_not_admit_waits_in_a_lossless_class_only() {
     let (sender, receiver) = (vale.counters(0), vale.counters(1));
     assert_eq!((sender.held_back, sender.accepted), (1, 1));
     assert_eq!(receiver.dropped.frames(DropReason::VswitchVm), 1);
+}
+
+#[test]
+fn a_thousand_ports_send_wait_and_are_flooded() {
+    let mut vale: Vale<u32> = Vale::new(PORTS_MAX, ValeConfig { stations: 2 * PORTS_MAX, ..small() });
+    (0..PORTS_MAX).for_each(|k| vale.plug(k));
+    let last = PORTS_MAX - 1;
+    let of = |k: usize| Station::new([2, 1, 0, 0, (k >> 8) as u8, k as u8], 0);
+    let frame = |from: usize, to: usize| Header { source: of(from), destination: of(to), ..header(0, 0, 0) };
+    assert!((0..=last).all(|k| vale.give(Instant(1), of(k), k)));
+    for n in 0..8 {
+        assert_eq!(vale.accept(Instant(1), 70, &frame(70, last), n, &mut nothing), Verdict::Queued(1));
+    }
+    assert_eq!(vale.accept(Instant(1), 70, &frame(70, last), 8, &mut nothing), Verdict::Full);
+    assert_eq!(vale.waits_for(70).iter().collect::<Vec<_>>(), [last]);
+    // Others go on, and each port but the sender and the full one hears a flood.
+    assert_eq!(vale.accept(Instant(1), 500, &frame(500, 0), 9, &mut nothing), Verdict::Queued(1));
+    let all = Header { destination: EVERYBODY, ..frame(64, 0) };
+    assert_eq!(vale.accept(Instant(1), 64, &all, 10, &mut nothing), Verdict::Queued(PORTS_MAX as u32 - 2));
+    assert_eq!(
+        (0..8).map(|_| taken(&mut vale, Instant(2), last).unwrap()).collect::<Vec<_>>(),
+        (0..8).collect::<Vec<_>>()
+    );
+    assert_eq!(vale.waits_for(70), Ports::NONE);
+    balanced(&vale);
 }

@@ -22,9 +22,18 @@ struct List {
 
 impl List {
     const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
+
+    /// Of an empty list only the length counts.
+    fn of([head, tail, len]: [u32; 3]) -> List {
+        List { head, tail, len }
+    }
+
+    fn numbers(self) -> [u32; 3] {
+        [self.head, self.tail, self.len]
+    }
 }
 
-/// The ports to wake after a call.
+/// The ports to wake after a call, one bit each; ports beyond the 64th are not named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wakes {
     /// Senders whose input queue has room again.
@@ -37,8 +46,8 @@ pub struct Wakes {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Port<F> {
-    /// Outputs for which frames wait at this port's input.
-    waits_for: u64,
+    /// Number of outputs for which frames wait at this port's input.
+    waits_for: u32,
     input_len: u32,
     /// Frames in this port's output queue.
     output_len: u32,
@@ -47,54 +56,75 @@ struct Port<F> {
     /// The other frames of the output queue.
     others: List,
     /// Input at which this port's output starts the next pull, so that no port is always first.
-    turn: u8,
+    turn: u16,
+    /// Whether a full output queue holds frames back.
+    lossless: bool,
+    /// Whether its sender waits for room, and its receiver for a frame.
+    sender_sleeps: bool,
+    receiver_sleeps: bool,
 }
 
-/// A lossless or lossy switch between at most 64 ports of one server. The fields that every frame touches come first.
+/// A lossless or lossy switch between the ports of one server. The fields that every frame touches come first.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct VSwitch<F> {
     ports: Vec<Port<F>>,
     wakes: Wakes,
-    sleeping_senders: u64,
-    sleeping_receivers: u64,
     /// Frames and the index of the next frame in the list.
     frames: Vec<(F, u32)>,
     free: u32,
     queued: u32,
     slots: u32,
-    /// Lossless outputs, one bit each.
-    lossless: u64,
-    /// Inputs with frames that wait for a full output.
-    waiting_inputs: u64,
+    /// Number of inputs with frames that wait for a full output.
+    waiting_inputs: u32,
+    /// The outputs for which frames wait at input `j`, one bit each, in `words` words from `j * words`.
+    rows: Vec<u64>,
+    words: usize,
     /// Frames waiting at input `j` for output `k`, at `j * ports + k`.
-    waiting: Vec<List>,
+    waiting: Waiting,
 }
 
+/// The lists of all pairs of ports, as head, tail and length. With many ports most of them are never used: their memory
+/// is all zeros, which the system provides when it is touched.
+type Waiting = Vec<[u32; 3]>;
+
 impl<F: Copy> VSwitch<F> {
-    /// A switch of `ports` (1 to 64) with `slots` frames in each queue.
+    /// A switch of `ports` (1 to 65,535) with `slots` frames in each queue.
     pub fn new(ports: usize, slots: u32, lossless: bool) -> VSwitch<F> {
-        VSwitch::mixed(ports, slots, if lossless { u64::MAX } else { 0 })
+        VSwitch::with(ports, slots, |_| lossless)
     }
 
-    /// Like [`VSwitch::new`], with one bit for each lossless output.
+    /// Like [`VSwitch::new`] for at most 64 ports, with one bit for each lossless output.
     pub fn mixed(ports: usize, slots: u32, lossless: u64) -> VSwitch<F> {
-        assert!((1..=64).contains(&ports) && slots > 0);
+        assert!(ports <= 64);
+        VSwitch::with(ports, slots, |k| lossless >> k & 1 != 0)
+    }
+
+    fn with(ports: usize, slots: u32, lossless: impl Fn(usize) -> bool) -> VSwitch<F> {
+        assert!((1..=usize::from(u16::MAX)).contains(&ports) && slots > 0);
+        let port = |k| Port {
+            waits_for: 0,
+            input_len: 0,
+            output_len: 0,
+            first: None,
+            others: List::EMPTY,
+            turn: 0,
+            lossless: lossless(k),
+            sender_sleeps: false,
+            receiver_sleeps: false,
+        };
+        let words = ports.div_ceil(64);
         VSwitch {
-            ports: alloc::vec![
-                Port { waits_for: 0, input_len: 0, output_len: 0, first: None, others: List::EMPTY, turn: 0 };
-                ports
-            ],
+            ports: (0..ports).map(port).collect(),
             wakes: Wakes::default(),
-            sleeping_senders: 0,
-            sleeping_receivers: 0,
             frames: Vec::new(),
             free: NONE,
             queued: 0,
             slots,
-            lossless,
             waiting_inputs: 0,
-            waiting: alloc::vec![List::EMPTY; ports * ports],
+            rows: alloc::vec![0; ports * words],
+            words,
+            waiting: alloc::vec![[0; 3]; ports * ports],
         }
     }
 
@@ -108,10 +138,9 @@ impl<F: Copy> VSwitch<F> {
     pub fn output_len(&self, k: usize) -> u32 {
         self.ports[k].output_len
     }
-    /// The outputs that frames at input `j` wait for, one bit each.
-    #[inline]
-    pub fn waits_for(&self, j: usize) -> u64 {
-        self.ports[j].waits_for
+    /// The outputs that frames at input `j` wait for: bit `k % 64` of word `k / 64`.
+    pub fn waits_for(&self, j: usize) -> &[u64] {
+        &self.rows[j * self.words..][..self.words]
     }
     /// Frames in the switch.
     pub fn queued(&self) -> u32 {
@@ -142,15 +171,23 @@ impl<F: Copy> VSwitch<F> {
         dropped: &mut impl FnMut(usize, F),
     ) -> Result<(), Full<F>> {
         if self.ports[j].input_len >= self.slots {
-            self.sleeping_senders |= 1 << j;
+            self.ports[j].sender_sleeps = true;
             return Err(Full(frame));
         }
         let at = self.store(frame);
-        push(&mut self.waiting[j * self.ports.len() + k], &mut self.frames, at);
-        self.waiting_inputs |= 1 << j;
+        let list = &mut self.waiting[j * self.ports.len() + k];
+        let mut waiting = List::of(*list);
+        push(&mut waiting, &mut self.frames, at);
+        *list = waiting.numbers();
         self.queued += 1;
-        self.ports[j].input_len += 1;
-        self.ports[j].waits_for |= 1 << k;
+        let port = &mut self.ports[j];
+        port.input_len += 1;
+        let word = &mut self.rows[j * self.words + k / 64];
+        if *word >> (k % 64) & 1 == 0 {
+            *word |= 1 << (k % 64);
+            self.waiting_inputs += u32::from(port.waits_for == 0);
+            port.waits_for += 1;
+        }
         self.forward(j, dropped);
         Ok(())
     }
@@ -181,7 +218,7 @@ impl<F: Copy> VSwitch<F> {
 
     #[inline(never)]
     fn is_waited_for(&self, k: usize) -> bool {
-        self.ports.iter().any(|p| p.waits_for >> k & 1 != 0)
+        self.rows.iter().skip(k / 64).step_by(self.words).any(|row| row >> (k % 64) & 1 != 0)
     }
 
     /// Algorithm 4.1, *receive*: port `k` takes its next frame; `None` puts it to sleep.
@@ -195,9 +232,7 @@ impl<F: Copy> VSwitch<F> {
     fn receive_by_pull(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) -> Option<F> {
         self.pull(k, dropped);
         let frame = self.leave_output(k);
-        if frame.is_none() {
-            self.sleeping_receivers |= 1 << k;
-        }
+        self.ports[k].receiver_sleeps |= frame.is_none();
         frame
     }
 
@@ -213,9 +248,7 @@ impl<F: Copy> VSwitch<F> {
     #[inline]
     pub fn sleep_if_empty(&mut self, k: usize) -> bool {
         let empty = !self.has_frame_for(k);
-        if empty {
-            self.sleeping_receivers |= 1 << k;
-        }
+        self.ports[k].receiver_sleeps |= empty;
         empty
     }
 
@@ -240,13 +273,15 @@ impl<F: Copy> VSwitch<F> {
     /// The forwarder of input `j`: every output with room takes its waiting frames.
     #[inline(never)]
     fn forward(&mut self, j: usize, dropped: &mut impl FnMut(usize, F)) {
-        let mut outputs = self.ports[j].waits_for;
-        while outputs != 0 {
-            let k = outputs.trailing_zeros() as usize;
-            outputs &= outputs - 1;
-            while let Some(moved) = self.forward_one(j, k) {
-                if let Some(frame) = moved {
-                    dropped(k, frame);
+        for word in 0..self.words {
+            let mut outputs = self.rows[j * self.words + word];
+            while outputs != 0 {
+                let k = 64 * word + outputs.trailing_zeros() as usize;
+                outputs &= outputs - 1;
+                while let Some(moved) = self.forward_one(j, k) {
+                    if let Some(frame) = moved {
+                        dropped(k, frame);
+                    }
                 }
             }
         }
@@ -256,7 +291,7 @@ impl<F: Copy> VSwitch<F> {
     #[inline]
     fn pull(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) {
         let first = self.ports[k].turn as usize;
-        self.ports[k].turn = if first + 1 < self.ports.len() { first as u8 + 1 } else { 0 };
+        self.ports[k].turn = if first + 1 < self.ports.len() { first as u16 + 1 } else { 0 };
         if self.waiting_inputs != 0 {
             self.pull_from(first, dropped);
         }
@@ -269,14 +304,19 @@ impl<F: Copy> VSwitch<F> {
             moved_any = false;
             for i in 0..self.ports.len() {
                 let j = (first + i) % self.ports.len();
-                let mut outputs = self.ports[j].waits_for;
-                while outputs != 0 {
-                    let k = outputs.trailing_zeros() as usize;
-                    outputs &= outputs - 1;
-                    if let Some(moved) = self.forward_one(j, k) {
-                        moved_any = true;
-                        if let Some(frame) = moved {
-                            dropped(k, frame);
+                if self.ports[j].waits_for == 0 {
+                    continue;
+                }
+                for word in 0..self.words {
+                    let mut outputs = self.rows[j * self.words + word];
+                    while outputs != 0 {
+                        let k = 64 * word + outputs.trailing_zeros() as usize;
+                        outputs &= outputs - 1;
+                        if let Some(moved) = self.forward_one(j, k) {
+                            moved_any = true;
+                            if let Some(frame) = moved {
+                                dropped(k, frame);
+                            }
                         }
                     }
                 }
@@ -289,22 +329,23 @@ impl<F: Copy> VSwitch<F> {
     #[inline]
     fn forward_one(&mut self, j: usize, k: usize) -> Option<Option<F>> {
         let full = self.ports[k].output_len >= self.slots;
-        if full && self.lossless >> k & 1 != 0 {
+        if full && self.ports[k].lossless {
             return None;
         }
         let list = &mut self.waiting[j * self.ports.len() + k];
-        let at = pop(list, &self.frames)?;
-        if list.len == 0 {
-            self.ports[j].waits_for &= !(1 << k);
-            if self.ports[j].waits_for == 0 {
-                self.waiting_inputs &= !(1 << j);
-            }
+        let mut waiting = List::of(*list);
+        let at = pop(&mut waiting, &self.frames)?;
+        *list = waiting.numbers();
+        let port = &mut self.ports[j];
+        if waiting.len == 0 {
+            self.rows[j * self.words + k / 64] &= !(1 << (k % 64));
+            port.waits_for -= 1;
+            self.waiting_inputs -= u32::from(port.waits_for == 0);
         }
         self.queued -= 1;
-        self.ports[j].input_len -= 1;
-        if self.sleeping_senders >> j & 1 != 0 {
-            self.sleeping_senders &= !(1 << j);
-            self.wakes.senders |= 1 << j;
+        port.input_len -= 1;
+        if core::mem::take(&mut port.sender_sleeps) {
+            self.wakes.senders |= bit(j);
         }
         let frame = self.take(at);
         if full {
@@ -324,9 +365,9 @@ impl<F: Copy> VSwitch<F> {
         } else {
             self.enter_others(k, frame);
         }
-        if self.sleeping_receivers >> k & 1 != 0 {
-            self.sleeping_receivers &= !(1 << k);
-            self.wakes.receivers |= 1 << k;
+        if self.ports[k].receiver_sleeps {
+            self.ports[k].receiver_sleeps = false;
+            self.wakes.receivers |= bit(k);
         }
     }
 
@@ -375,6 +416,11 @@ impl<F: Copy> VSwitch<F> {
         self.free = at;
         slot.0
     }
+}
+
+/// The bit of a port in [`Wakes`].
+fn bit(k: usize) -> u64 {
+    if k < 64 { 1 << k } else { 0 }
 }
 
 #[inline]
@@ -527,30 +573,36 @@ mod tests {
     #[test]
     fn nothing_is_lost_twice_or_out_of_order_between_two_ports() {
         let mut rng = Rng::from_words(&[42]);
-        for _ in 0..100 {
+        for case in 0..120 {
             let (ports, slots) = (2 + rng.below(5) as usize, 1 + rng.below(8) as u32);
+            // Some of the switches have hundreds of ports, of which a few are used.
+            let ports = if case < 100 { ports } else { 64 + rng.below(400) as usize };
+            let used: Vec<usize> = (0..ports.min(6)).map(|i| i * (ports - 1) / 5.min(ports - 1)).collect();
             let mut s = VSwitch::new(ports, slots, true);
             let mut sent = alloc::vec![0u32; ports * ports];
             let mut seen = sent.clone();
             for _ in 0..2_000 {
-                let (j, k) = (rng.below(ports as u64) as usize, rng.below(ports as u64) as usize);
+                let mut one = || used[rng.below(used.len() as u64) as usize];
+                let (j, k) = (one(), one());
                 if rng.below(2) == 0 {
                     let n = sent[j * ports + k];
-                    let frame = ((j as u32) << 24) | n;
+                    let frame = ((j as u32) << 16) | n;
                     sent[j * ports + k] += s.send(j, k, frame, &mut no_drop).is_ok() as u32;
                 } else if let Some(frame) = s.receive(k, &mut no_drop) {
-                    let j = (frame >> 24) as usize;
-                    assert_eq!(frame & 0xff_ffff, seen[j * ports + k]);
+                    let j = (frame >> 16) as usize;
+                    assert_eq!(frame & 0xffff, seen[j * ports + k]);
                     seen[j * ports + k] += 1;
                 }
+                let waits = used.iter().map(|&j| s.waits_for(j).iter().map(|word| word.count_ones()).sum::<u32>());
+                assert!(waits.eq(used.iter().map(|&j| s.ports[j].waits_for)));
             }
             for k in 0..ports {
                 while let Some(frame) = s.receive(k, &mut no_drop) {
-                    seen[(frame >> 24) as usize * ports + k] += 1;
+                    seen[(frame >> 16) as usize * ports + k] += 1;
                 }
             }
             assert_eq!(sent, seen);
-            assert_eq!(s.queued(), 0);
+            assert_eq!((s.queued(), s.waiting_inputs), (0, 0));
         }
     }
 

@@ -17,7 +17,7 @@ use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
 use sluicenet_scenario::{FlowControl, Result, Scenario, TenantKind, VirtualSwitch, Warning, Workload};
-use sluicenet_vswitchd::config::PORTS_MAX;
+use sluicenet_vswitchd::config::PORTS;
 use sluicenet_wire::ethernet::MacAddress;
 
 /// The most servers of a testbed.
@@ -142,9 +142,9 @@ impl Plan {
             let shape = (vms, host < counts.hosts);
             let server = server(host, shape, rate, &sockets, &rates, slow.server.lossy_vnic.is_some());
             let ports = 1 + server.tenants.iter().map(Tenant::ports).sum::<usize>();
-            if ports > PORTS_MAX {
+            if ports > PORTS {
                 let why = format!(
-                    "a switch of {ports} ports at server {host}, whose machines have two vNICs, or TCPlight beside TCP or UDP: at most {PORTS_MAX}"
+                    "a switch of {ports} ports at server {host}, whose machines have two vNICs, or TCPlight beside TCP or UDP: at most {PORTS}"
                 );
                 return Err(scenario.locations.error("server.vms", why));
             }

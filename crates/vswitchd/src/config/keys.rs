@@ -6,8 +6,8 @@ use super::port::PortKeys;
 use super::qcn::Limiting;
 use super::tcp_tunnel::TcpTunnel;
 use super::xco::{Coordination, HostKeys};
-use super::{LogFormat, PORTS_MAX};
-use sluicenet_node::vale::{Action, ValeConfig};
+use super::{LogFormat, PORTS};
+use sluicenet_node::vale::{Action, PORTS_MAX, ValeConfig};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::setting::{Kind, Or, Settings, Spec};
@@ -48,7 +48,7 @@ settings! {
         /// its control socket; default NAME.sock in /run/sluicenet or in the user's run folder
         control: Option<SocketPath>,
         /// ports it may have at once; default 64
-        ports: u32 [2..=PORTS_MAX as u32] = PORTS_MAX as u32,
+        ports: u32 [2..=PORTS_MAX as u32] = PORTS as u32,
         /// frames each queue holds; default 1024
         slots: u32 [1..=1 << 16] = d.slots,
         /// lossless priorities: their frames wait and are never dropped because a buffer is full; default all

@@ -42,8 +42,8 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 /// The name of the port to other servers.
 pub const UPLINK_NAME: &str = "uplink";
 
-/// The most ports of a switch.
-pub const PORTS_MAX: usize = 64;
+/// The ports of a switch, if its file does not say it.
+pub const PORTS: usize = 64;
 
 /// The settings in the file of a switch.
 #[derive(Clone, Debug)]

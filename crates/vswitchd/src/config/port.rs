@@ -33,6 +33,8 @@ pub struct PortConfig {
     pub further: bool,
     /// The highest rate at which the port takes frames.
     pub rate: Option<Rate>,
+    /// The highest rate at which the port sends frames.
+    pub send_rate: Option<Rate>,
     /// Whether a command added the port, and not the file: a reload keeps it.
     pub attached: bool,
 }
@@ -222,6 +224,8 @@ settings! {
         priority: Option<u8> [0..=7],
         /// the highest rate at which its endpoint receives frames, including their check sequences; default unlimited
         rate: Option<Rate> [POSITIVE_RATE],
+        /// the highest rate at which its endpoint sends frames, including their check sequences; default unlimited
+        send_rate: Option<Rate> [POSITIVE_RATE],
         /// shm: buffers, a power of two; default 1024
         buffers: u32 [2..=1 << 16] = 1024,
         /// vhost-user: the socket at which the switch listens, `server=off` in QEMU
@@ -322,7 +326,16 @@ pub(crate) fn port_of(s: &Section<'_>) -> Result<PortConfig> {
     let macs = macs.into_iter().map(MacAddress).collect();
     let guard = (!is_open || !router || !dhcp_server).then(|| Arc::new(Guard { macs, addresses, router, dhcp_server }));
     let access = Access { domain: keys.tenant, priority: keys.priority, guard };
-    Ok(PortConfig { name, kind, mac, access, further: false, rate: keys.rate, attached: false })
+    Ok(PortConfig {
+        name,
+        kind,
+        mac,
+        access,
+        further: false,
+        rate: keys.rate,
+        send_rate: keys.send_rate,
+        attached: false,
+    })
 }
 
 /// Keys that not all kinds of port have, with the kinds that have them.

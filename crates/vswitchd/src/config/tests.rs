@@ -34,6 +34,7 @@ fn a_file_says_what_the_switch_is() {
         tenant = 7
         priority = 3
         rate = "2 Mb/s"
+        send_rate = "3 Mb/s"
         "#,
     )
     .unwrap();
@@ -57,11 +58,20 @@ fn a_file_says_what_the_switch_is() {
         access,
         further: false,
         rate: Some(Rate::mbps(2)),
+        send_rate: Some(Rate::mbps(3)),
         attached: false,
     };
     assert_eq!(config.ports, std::slice::from_ref(&port));
-    let words = ["kind=shm", "mac=02:00:00:00:00:0a", "ip=10.0.0.1", "tenant=7", "priority=3", "rate=2 Mb/s"]
-        .map(str::to_owned);
+    let words = [
+        "kind=shm",
+        "mac=02:00:00:00:00:0a",
+        "ip=10.0.0.1",
+        "tenant=7",
+        "priority=3",
+        "rate=2 Mb/s",
+        "send_rate=3 Mb/s",
+    ]
+    .map(str::to_owned);
     assert_eq!(port_from_words("vm1", &words).unwrap(), port);
     let words = ["kind=vhost-user", "socket=vm2.sock", "agent=true"].map(str::to_owned);
     let kind = PortKind::VhostUser { socket: Socket::Listen("vm2.sock".into()), agent: true };

@@ -112,3 +112,50 @@ fn the_watchdog_frees_who_waits_for_a_stuck_receiver() {
     }
     engine.ledger();
 }
+
+#[test]
+fn a_port_with_a_limit_sends_no_more_and_loses_nothing() {
+    use sluicenet_proto::units::Rate;
+    const FRAMES: u64 = 400;
+    let (mut engine, mut clients) = switch(3, 64, patient());
+    // 1,000 bytes and their check sequence at 8.032 Mb/s take a millisecond.
+    assert!(engine.set_send_rate(0, Some(Rate(8_032_000))));
+    assert_eq!(engine.report(0).unwrap().send_rate, Some(Rate(8_032_000)));
+    let started = std::time::Instant::now();
+    let (mut sent, mut seen, mut others, mut refused) = (0, 0, 0, 0);
+    while seen < FRAMES {
+        if sent < FRAMES {
+            match clients[0].send(&frame(0, 2, sent, 1_000)).unwrap() {
+                true => sent += 1,
+                false => refused += 1,
+            }
+            let _ = clients[0].publish();
+        }
+        // The other sender has no limit.
+        clients[1].send(&frame(1, 2, others, 64)).unwrap();
+        let _ = clients[1].publish();
+        engine.round();
+        while let Some((from, number)) = received(&mut clients[2]) {
+            match from {
+                0 => {
+                    assert_eq!(number, seen, "in order, and each once");
+                    seen += 1;
+                }
+                _ => others += 1,
+            }
+        }
+        // A late loop catches up by a millisecond, and the first frame needs no wait.
+        assert!(u128::from(seen) <= started.elapsed().as_millis() + 2, "{seen} after {:?}", started.elapsed());
+    }
+    assert!(refused > 0, "the sender was not held back");
+    assert_eq!(engine.report(0).unwrap().counters.refused.total_frames(), 0);
+    // Without a limit it goes on at once.
+    assert!(engine.set_send_rate(0, None));
+    for number in 0..32 {
+        assert!(clients[0].send(&frame(0, 2, number, 1_000)).unwrap());
+    }
+    let _ = clients[0].publish();
+    while engine.round() > 0 {}
+    engine.ledger();
+    assert_eq!((0..).take_while(|_| received(&mut clients[2]).is_some()).count(), 32);
+}

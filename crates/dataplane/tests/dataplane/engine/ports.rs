@@ -158,3 +158,42 @@ fn a_program_that_sleeps_is_woken_and_so_is_the_switch() {
     ring(&kick_a);
     assert_eq!(switch.join().unwrap(), (200, 200, 0));
 }
+
+#[test]
+fn a_thousand_ports_are_served() {
+    const PORTS: usize = sluicenet_node::vale::PORTS_MAX;
+    let mac = |k: usize| [2, 1, 0, 0, (k >> 8) as u8, k as u8];
+    let mut engine = Engine::new(PORTS, ValeConfig { stations: 2 * PORTS, ..patient() });
+    let mut plug = |k: usize| {
+        let access = engine.plug_shm(k, &format!("test-{k}"), 4).unwrap();
+        assert!(engine.give(mac(k), 0, k));
+        open(access)
+    };
+    let mut clients: Vec<Client> = (0..PORTS).map(&mut plug).collect();
+    // Each port sends to the next one.
+    for (k, client) in clients.iter_mut().enumerate() {
+        let mut frame = frame(0, 0, k as u64, 64);
+        frame[..6].copy_from_slice(&mac((k + 1) % PORTS));
+        frame[6..12].copy_from_slice(&mac(k));
+        assert!(client.send(&frame).unwrap());
+        let _ = client.publish();
+    }
+    while engine.round() > 0 {}
+    for k in 0..PORTS {
+        let (_, number) = received(&mut clients[(k + 1) % PORTS]).expect("a frame");
+        assert_eq!(number, k as u64);
+    }
+    // A flood reaches all others; its buffer comes back after the last copy.
+    for _ in 0..8 {
+        let mut all = frame(0, 0, 7, 64);
+        all[..6].fill(0xff);
+        all[6..12].copy_from_slice(&mac(PORTS - 1));
+        assert!(clients[PORTS - 1].send(&all).unwrap());
+        let _ = clients[PORTS - 1].publish();
+        while engine.round() > 0 {}
+        assert!((0..PORTS - 1).all(|k| received(&mut clients[k]).is_some_and(|(_, number)| number == 7)));
+        engine.round();
+    }
+    let (accepted, delivered, dropped) = engine.ledger();
+    assert_eq!((accepted, delivered, dropped), (1_024 + 8 * 1_023, 1_024 + 8 * 1_023, 0));
+}

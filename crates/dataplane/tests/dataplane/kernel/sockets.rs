@@ -116,7 +116,11 @@ fn a_socket_that_is_not_read_is_in_nobodys_way_but_its_senders() {
     send_until_held_back(&mut flood);
     assert!(switch.counter(2, "share_used_up") > 0);
     let held = switch.report(1);
-    assert_eq!((held.waits_for, held.counters.held_back > 0), (1 << 2, true), "who waits for whom is said");
+    assert_eq!(
+        (held.waits_for, held.counters.held_back > 0),
+        ([2].into_iter().collect(), true),
+        "who waits for whom is said"
+    );
     // Another sender, to another socket, and fragments besides.
     for (port, payload) in [(7001, 1_472), (7002, 7_000)] {
         let other = sink(&switch, port, payload);
