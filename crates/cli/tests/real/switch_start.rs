@@ -169,7 +169,7 @@ fn what_the_file_has_wrong_still_keeps_all_of_it_from_starting() {
         assert!(said.contains(&format!("ports v1 and v2 lead to the same namespace, {namespace}")), "{said}");
     };
     let (code, said) = refused(own, own);
-    assert!(code == Some(2) && said.contains("vs.toml:13:16"), "{said}");
+    assert!(code == Some(2) && said.contains("vs.toml:14:16"), "{said}");
     same(&said, own);
     // The file alone does not tell that two names are of one namespace.
     let path = format!("/run/netns/../netns/{own}");

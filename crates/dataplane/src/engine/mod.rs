@@ -56,6 +56,8 @@ pub struct Engine {
     /// A frame on its way between two ports, in private memory.
     scratch: Box<[u8]>,
     watched: Instant,
+    /// When a part of the forwarding table was last searched for old stations.
+    aged: Instant,
     started: std::time::Instant,
     jobs: Jobs<Engine>,
     sleeps: u64,
@@ -81,6 +83,7 @@ impl Engine {
             dropped: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             watched: Instant::ZERO,
+            aged: Instant::ZERO,
             started: std::time::Instant::now(),
             jobs: Jobs::default(),
             sleeps: 0,

@@ -34,7 +34,7 @@ impl Engine {
         }
         self.watched = now;
         self.changes += 1;
-        self.age(now, gap);
+        self.age(now);
         for k in 0..self.ports.len() {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
             if attached.kind.get_mut().lost_agent() {
@@ -62,7 +62,8 @@ impl Engine {
     }
 
     /// Forgets stations that were silent for too long, but not those that a port knows to be there.
-    fn age(&mut self, now: Instant, gap: Duration) {
+    fn age(&mut self, now: Instant) {
+        let gap = now.since(std::mem::replace(&mut self.aged, now));
         let second = |at: Instant| at.0 / Duration::from_secs(1).0;
         if second(now) != second(Instant(now.0 - gap.0)) {
             for (k, attached) in self.ports.iter().enumerate() {
@@ -203,10 +204,12 @@ impl Engine {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
             }
+            let now = self.now();
             if !waiting {
                 // No port was stuck while there was nothing to do.
-                self.watched = self.now();
+                self.watched = now;
             }
+            self.age(now);
         }
         self.jobs.wake_up();
         self.ports.iter_mut().flatten().filter(|a| a.present).for_each(|a| a.kind.get_mut().wake_up());
