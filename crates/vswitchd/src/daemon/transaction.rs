@@ -136,11 +136,11 @@ fn keep_attached(running: &[PortConfig], new: &mut Config) -> Result<(), String>
         let further = port.is_further(&new.ports);
         new.ports.push(PortConfig { further, ..port.clone() });
     }
-    let given = new.ports.iter().filter(|port| port.mac.is_some()).count();
+    let given = new.ports.iter().flat_map(PortConfig::stations).count();
     if given > new.vale.stations {
-        let ports = counted(given as u64, "port has", "ports have");
+        let need = counted(given as u64, "MAC address", "MAC addresses");
         return Err(format!(
-            "{ports} a `mac`, with those that commands added: more than the {} `stations`",
+            "the ports have {need}, with those that commands added: more than the {} `stations`",
             new.vale.stations
         ));
     }
