@@ -135,6 +135,7 @@ impl Engine {
                     taken += 1;
                     continue;
                 }
+                Next::Forged => return Ok(taken + 1),
                 Next::Nothing => break,
             };
             let outcome = match self.vale.route(now, j, &shown.header) {
