@@ -6,7 +6,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 use serde::Serialize;
 use sluicenet_dataplane::engine::{Access, Engine};
 use sluicenet_dataplane::shm::{self, Client};
-use sluicenet_node::vale::{Action, ValeConfig};
+use sluicenet_node::vale::{ValeConfig, WatchdogConfig};
 use sluicenet_proto::guard::Guard;
 use sluicenet_wire::ethernet::MacAddress;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ struct Running {
 impl Running {
     fn start(ports: usize) -> Result<(Running, Vec<(shm::Access, Client)>), PortsError> {
         // No waiting program is given up here.
-        let mut engine = Engine::new(ports, ValeConfig { action: Action::Off, ..ValeConfig::default() });
+        let mut engine = Engine::new(ports, ValeConfig { watchdog: WatchdogConfig::OFF, ..ValeConfig::default() });
         let mut clients = Vec::new();
         for k in 0..ports {
             let access = engine.plug_shm(k, &format!("bench-{k}"), 1024)?;
@@ -249,7 +249,8 @@ struct Slice {
 }
 
 fn slice(stopped: bool, time: Duration) -> Result<Slice, PortsError> {
-    let mut engine = Engine::new(5, ValeConfig { action: Action::Off, slots: BLOCKED_SLOTS, ..ValeConfig::default() });
+    let mut engine =
+        Engine::new(5, ValeConfig { watchdog: WatchdogConfig::OFF, slots: BLOCKED_SLOTS, ..ValeConfig::default() });
     let mut clients = Vec::new();
     for k in 0..5 {
         let access = engine.plug_shm(k, &format!("bench-{k}"), BLOCKED_BUFFERS)?;
@@ -420,7 +421,7 @@ fn forged() -> Vec<Vec<u8>> {
 }
 
 fn campaign(attacks: bool, time: Duration) -> Result<Campaign, PortsError> {
-    let mut engine = Engine::new(3, ValeConfig { action: Action::Off, ..ValeConfig::default() });
+    let mut engine = Engine::new(3, ValeConfig { watchdog: WatchdogConfig::OFF, ..ValeConfig::default() });
     let mut clients = Vec::new();
     for k in 0..3 {
         let access = engine.plug_shm(k, &format!("bench-{k}"), BLOCKED_BUFFERS)?;

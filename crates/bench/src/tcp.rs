@@ -9,7 +9,7 @@ use sluicenet_dataplane::kernel::lan::{DEVICE, Lan, Wiring};
 use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
 use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
 use sluicenet_dataplane::port::Port;
-use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vale::{ValeConfig, WatchdogConfig};
 use sluicenet_proto::loss::DropReason;
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -103,7 +103,7 @@ fn open(kind: Kind, lan: &Lan, i: usize, offload: bool) -> Result<Box<dyn Port>,
     Ok(match kind {
         Kind::Veth => {
             lan.veth(i).create(Lan::mac(i), 1500)?;
-            let config = ValveConfig { detection_time: None, offload, ..ValveConfig::default() };
+            let config = ValveConfig { watchdog: WatchdogConfig::OFF, offload, ..ValveConfig::default() };
             Box::new(ValvePort::open(lan.veth(i), &config)?)
         }
         Kind::Tap => {
@@ -116,7 +116,7 @@ fn open(kind: Kind, lan: &Lan, i: usize, offload: bool) -> Result<Box<dyn Port>,
 /// One turn.
 fn once(what: &Tcp, offload: [bool; 2], stop: &AtomicBool) -> io::Result<CaseResult> {
     let lan = Lan::create(&format!("tcp-{}", std::process::id()), 2, Wiring::Bare)?;
-    let vale = ValeConfig { detection_time: sluicenet_proto::time::Duration::MAX, ..ValeConfig::default() };
+    let vale = ValeConfig { watchdog: WatchdogConfig::OFF, ..ValeConfig::default() };
     let mut engine = Engine::new(2, vale);
     for (i, offload) in offload.into_iter().enumerate() {
         let port = open(what.kind, &lan, i, offload)?;

@@ -5,6 +5,7 @@ use super::table::{Table, count};
 use super::{Global, interrupt, output};
 use serde::Serialize;
 use sluicenet_dataplane::kernel::agent::{Agent, AgentConfig, Notice};
+use sluicenet_proto::agent::room::Deadlines;
 use sluicenet_proto::time::Duration;
 use sluicenet_scenario::units::Quantity;
 
@@ -13,8 +14,8 @@ What a program in a guest does not read in time, the guest's own kernel throws a
 at the UDP sockets of the system (or namespace) it runs in and tells the switch how many more frames they take; a port with \
 `agent = true` holds back what is beyond that, and so does the sender. It takes CAP_NET_RAW.
 
-The socket with the least room rules for all of the guest. One that is full and takes nothing for the detection time is left \
-out, so that a program that has stopped reading does not stop the others; what is for it is lost then.";
+The socket with the least room rules for all of the guest. One that is full and takes nothing for the isolation time is left \
+out, so that a program that has stopped reading does not stop the others for ever; what is for it is lost then.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = ABOUT)]
@@ -22,16 +23,19 @@ pub(super) struct AgentVerb {
     /// The guest's interface to the switch
     #[arg(long, value_name = "DEVICE", default_value = "eth0")]
     interface: String,
-    /// A full socket that takes nothing for this time no longer holds its senders back, as "150 ms"; or off
-    #[arg(long, value_name = "TIME", default_value = "150 ms", value_parser = detection_time)]
+    /// A full socket that takes nothing for this time is reported, as "200 ms"; or off
+    #[arg(long, value_name = "TIME", default_value = "200 ms", value_parser = deadline)]
     detection_time: Deadline,
+    /// A full socket that takes nothing for this time no longer holds its senders back, as "8 s"; or off
+    #[arg(long, value_name = "TIME", default_value = "8 s", value_parser = deadline)]
+    isolation_time: Deadline,
 }
 
 /// A time, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Deadline(Option<Duration>);
 
-fn detection_time(text: &str) -> Result<Deadline, String> {
+fn deadline(text: &str) -> Result<Deadline, String> {
     if text == "off" {
         return Ok(Deadline(None));
     }
@@ -55,7 +59,8 @@ struct Did {
 impl AgentVerb {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         let interface = self.interface.clone();
-        let config = AgentConfig { interface: self.interface, detection_time: self.detection_time.0 };
+        let deadlines = Deadlines { detection: self.detection_time.0, isolation: self.isolation_time.0 };
+        let config = AgentConfig { interface: self.interface, deadlines };
         let mut agent = Agent::open(config).map_err(Failure::input)?;
         let say = |text: &str| {
             if !global.quiet {
@@ -65,7 +70,10 @@ impl AgentVerb {
         say(&format!("agent at {interface}"));
         let mut tell = |notice| match notice {
             Notice::Stuck(n) => {
-                output::note(&format!("{n} sockets are full and nobody reads them: what is for them is lost"))
+                output::note(&format!("{n} sockets are full and nobody reads them: all frames for this system wait"))
+            }
+            Notice::Isolated(n) => {
+                output::note(&format!("{n} sockets are full and nobody reads them: their datagrams are lost"))
             }
             Notice::Small(n) => {
                 say(&format!("{n} sockets are too small to be waited for: what they have no room for is lost"))

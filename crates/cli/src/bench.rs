@@ -16,6 +16,7 @@ use sluicenet_bench::ports::{self, Ports};
 use sluicenet_bench::sockets::{
     self, DISTURBED, Guest, Hypervisor, NAP_FRAMES, Pair, Placement, Ratio, Sockets, Spread,
 };
+use sluicenet_bench::stopped::{self, Stopped};
 use sluicenet_bench::tcp::{self, Tcp};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,6 +43,8 @@ enum What {
     Blocked(Seconds),
     /// The cost of a port that sends forged frames, for the other ports
     Spoofed(Seconds),
+    /// The cost of programs in namespaces that have stopped reading, for other tenants; and whether they lose anything
+    Stopped(StoppedArgs),
     /// Two tenants send as fast as they can to a third: frames lost, and where
     Overload(OverloadArgs),
     /// TCP between two tenants, with and without segmentation offload
@@ -133,6 +136,58 @@ impl BumpArgs {
         }
         if interrupt::raised() {
             return Err(Failure::Interrupted("the figures are of the part that was run".into()));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct StoppedArgs {
+    /// How many programs stop, one measurement for each number
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,12,60",
+          value_parser = clap::value_parser!(u32).range(1..=200))]
+    receivers: Vec<u32>,
+    /// Windows with, and without stopped programs
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    turns: u32,
+    #[command(flatten)]
+    time: Seconds,
+}
+
+impl StoppedArgs {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let mut all = Vec::new();
+        for receivers in self.receivers {
+            let what = Stopped { receivers, time: self.time.get(), turns: self.turns };
+            all.push(stopped::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?);
+            if interrupt::raised() {
+                break;
+            }
+        }
+        if global.json {
+            output::json(&all);
+        } else {
+            let mut t =
+                Table::new(1, ["stopped", "stuck", "others, kpps", "without them", "ratio", "sent to them", "lost"]);
+            for f in &all {
+                t.row([
+                    &count(f.receivers.into()),
+                    &count(f.stuck),
+                    &format!("{:.1}", f.with_kpps),
+                    &format!("{:.1}", f.without_kpps),
+                    &format!("{:.3}", f.ratio),
+                    &count(f.sent),
+                    &count(f.lost),
+                ]);
+            }
+            output::print(&t.text());
+        }
+        if interrupt::raised() {
+            return Err(Failure::Interrupted("the figures are of the part that was run".into()));
+        }
+        let lost: u64 = all.iter().map(|f| f.lost).sum();
+        if lost > 0 {
+            return Err(Failure::Failed(format!("{lost} datagrams were lost")));
         }
         Ok(())
     }
@@ -268,6 +323,7 @@ impl Bench {
             What::Latency(time) => local(local::latency(time.get(), interrupt::flag()), global),
             What::Idle(idle) => local(local::idle(idle.ports.into(), idle.time.get()), global),
             What::Spoofed(time) => local(local::spoofed(time.get(), interrupt::flag()), global),
+            What::Stopped(stopped) => stopped.main(global),
             What::Blocked(time) => local(local::blocked(time.get(), interrupt::flag()), global),
         }
     }

@@ -427,7 +427,8 @@ impl Run {
     fn main(self, global: Global) -> Result<(), Failure> {
         let config = self.config()?;
         if self.check {
-            mtu::warnings(&config).iter().for_each(|warning| output::note(&format!("warning: {warning}")));
+            let warnings = mtu::warnings(&config).into_iter().chain(config.warnings());
+            warnings.for_each(|warning| output::note(&format!("warning: {warning}")));
             let found = if self.here { here::look(&config) } else { Findings::default() };
             return check(&config.file, config.ports.len() as u64, &found, global);
         }
@@ -558,6 +559,11 @@ fn remark(port: &PortStatus) -> String {
         (false, Some(absent), _) => format!("nobody there: {absent}"),
         (false, None, _) => "nobody there".into(),
         (_, _, true) => "isolated: it takes nothing".into(),
-        _ => String::new(),
+        _ if port.stuck_now => "stuck: it takes nothing".into(),
+        _ => match port.counters.get("sockets_stuck_now") {
+            None | Some(0) => String::new(),
+            Some(1) => "1 socket stuck: nobody reads it".into(),
+            Some(n) => format!("{n} sockets stuck: nobody reads them"),
+        },
     }
 }

@@ -8,10 +8,10 @@
 
 use rustix::event::PollFd;
 use sluicenet_node::gate::StationPolicy;
-use sluicenet_node::vale::Action;
+use sluicenet_node::vale::WatchdogConfig;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::Drops;
-use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::time::Instant;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -211,6 +211,12 @@ pub trait Port: Send {
         Ok(true)
     }
 
+    /// Whether a datagram for a group may be queued for the port, as [`Port::admits`]. If not, a lossless one stays with its
+    /// sender.
+    fn admits_group(&mut self, _frame: Candidate, _read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+        Ok(true)
+    }
+
     /// The receiver of a frame behind the port, if the port [admits](Port::admits) frames for some receivers and not for
     /// others. Frames for one receiver stay in order; frames for others may overtake them.
     fn part(&self, _frame: Candidate, _read: &dyn Fn(&mut [u8])) -> u64 {
@@ -265,7 +271,7 @@ pub trait Port: Send {
     }
 
     /// Configures the watchdog over the receivers behind the port.
-    fn set_watchdog(&mut self, _action: Action, _detection_time: Duration, _restoration_time: Duration) {}
+    fn set_watchdog(&mut self, _watchdog: WatchdogConfig) {}
 
     /// The stations that may communicate. A port to other servers drops all other frames that arrive there.
     fn set_policy(&mut self, _policy: Option<Arc<StationPolicy>>) {}

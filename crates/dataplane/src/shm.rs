@@ -9,7 +9,7 @@ use crate::region::{BUFFER_BYTES, Buffers, Region, RingCells};
 use crate::ring::{Broken, Consumer, Producer};
 use core::sync::atomic::Ordering;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
-use sluicenet_node::vale::Action;
+use sluicenet_node::vale::{Action, WatchdogConfig};
 use sluicenet_proto::guard::HEAD_LEN;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::{self, Cargo, Flow};
@@ -96,6 +96,8 @@ struct Refusal {
     since: Instant,
     /// Whether it has been full for the detection time.
     stuck: bool,
+    /// Whether it has been full for the isolation time: its reports are ignored.
+    isolated: bool,
 }
 
 /// The switch's end of a port.
@@ -118,16 +120,15 @@ pub struct Port {
     /// The descriptor by which the program wakes the switch, and the one by which the switch wakes the program.
     kick: OwnedFd,
     wake: OwnedFd,
-    /// Full sockets, the beginning of the round, and the detection time.
+    /// Full sockets, the beginning of the round, and the watchdog over them.
     refusals: Vec<Refusal>,
     now: Instant,
-    action: Action,
-    detection_time: Duration,
+    watchdog: WatchdogConfig,
     /// Entries that named no buffer, or a frame that was too short or too long.
     pub bad_entries: u64,
     /// How often a socket was full for the detection time while frames waited for it.
     pub sockets_stuck: u64,
-    /// How often a socket's reports were ignored because it stayed full.
+    /// How often a socket's reports were ignored because it stayed full for the isolation time.
     pub sockets_ignored: u64,
 }
 
@@ -157,8 +158,7 @@ impl Port {
             wake,
             refusals: Vec::new(),
             now: Instant::ZERO,
-            action: Action::Drop,
-            detection_time: Duration::from_ms(200),
+            watchdog: WatchdogConfig::default(),
             bad_entries: 0,
             sockets_stuck: 0,
             sockets_ignored: 0,
@@ -181,7 +181,8 @@ impl Port {
     }
 
     /// Whether a datagram may go to the program's socket at a UDP port. A socket that stays full for the detection time while
-    /// frames wait for it is stuck. If the watchdog drops, its reports are then ignored until it has not been full.
+    /// frames wait for it is stuck. If the watchdog drops, its reports are ignored after the isolation time, until it has not
+    /// been full.
     #[cold]
     fn admits_to(&mut self, udp_port: u16) -> bool {
         let known = self.refusals.iter().position(|refusal| refusal.udp_port == udp_port);
@@ -200,19 +201,23 @@ impl Port {
                 }
                 let has_slot = self.refusals.len() < FULL_MAX;
                 if has_slot {
-                    self.refusals.push(Refusal { udp_port, since: self.now, stuck: false });
+                    self.refusals.push(Refusal { udp_port, since: self.now, stuck: false, isolated: false });
                 }
                 !has_slot
             }
             (true, Some(i)) => {
                 let refusal = &mut self.refusals[i];
-                let late = self.now.since(refusal.since) >= self.detection_time;
-                if !refusal.stuck && late && self.action != Action::Off {
+                let full = self.now.since(refusal.since);
+                let is_late = |time: Option<Duration>| time.is_some_and(|time| full >= time);
+                if !refusal.stuck && is_late(self.watchdog.reports_after()) {
                     refusal.stuck = true;
                     self.sockets_stuck += 1;
-                    self.sockets_ignored += u64::from(self.action == Action::Drop);
                 }
-                refusal.stuck && self.action == Action::Drop
+                if !refusal.isolated && is_late(self.watchdog.isolates_after()) {
+                    refusal.isolated = true;
+                    self.sockets_ignored += 1;
+                }
+                refusal.isolated && self.watchdog.action == Action::Drop
             }
         }
     }
@@ -423,13 +428,13 @@ impl port::Port for Port {
     }
     fn admits(&mut self, frame: Candidate, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
         Ok(match flow_of(frame, read) {
-            Cargo::Udp(Flow { destination_port, .. }) => self.admits_to(destination_port),
+            Cargo::Udp(Flow { destination_port, lite: false, group: false, .. }) => self.admits_to(destination_port),
             _ => true,
         })
     }
     fn part(&self, frame: Candidate, read: &dyn Fn(&mut [u8])) -> u64 {
         match flow_of(frame, read) {
-            Cargo::Udp(Flow { destination_port, .. }) => u64::from(destination_port) + 1,
+            Cargo::Udp(Flow { destination_port, lite: false, group: false, .. }) => u64::from(destination_port) + 1,
             _ => 0,
         }
     }
@@ -466,9 +471,8 @@ impl port::Port for Port {
     fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
         fds.push(PollFd::new(&self.kick, PollFlags::IN));
     }
-    fn set_watchdog(&mut self, action: Action, detection_time: Duration, _restoration_time: Duration) {
-        self.action = action;
-        self.detection_time = detection_time;
+    fn set_watchdog(&mut self, watchdog: WatchdogConfig) {
+        self.watchdog = watchdog;
     }
     fn why_broken(&self) -> &'static str {
         "its program broke the rules of the rings"
@@ -476,6 +480,8 @@ impl port::Port for Port {
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
         show("bad_entries", self.bad_entries);
         show("sockets_stuck", self.sockets_stuck);
+        let stuck = self.refusals.iter().filter(|refusal| refusal.stuck && !refusal.isolated);
+        show("sockets_stuck_now", stuck.count() as u64);
         show("sockets_ignored", self.sockets_ignored);
     }
 }

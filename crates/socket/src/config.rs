@@ -58,8 +58,8 @@ impl Config {
             streams: 16_384,
             connect_timeout: Duration::from_secs(30),
             dead_after: Duration::from_secs(10),
-            // Half of the default detection time of the switch's watchdog.
-            stall: Some(Duration::from_millis(100)),
+            // A little less than the isolation time of the switch's watchdog.
+            stall: Some(Duration::from_secs(8)),
         }
     }
 

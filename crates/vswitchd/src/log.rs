@@ -49,6 +49,8 @@ impl Log {
                         warn!(port, reason, "port broken");
                         daemon.broke(&port, reason);
                     }
+                    Happened::Stuck => warn!(port, "port stuck"),
+                    Happened::Moves => info!(port, "port moves again"),
                     Happened::Isolated => warn!(port, "port isolated"),
                     Happened::Restored => info!(port, "port restored"),
                     Happened::AgentLost => warn!(port, "agent lost"),
@@ -85,7 +87,9 @@ struct Seen {
 }
 
 /// Counters of ports that are logged when they increase.
+const SOCKETS_STUCK: &str = "sockets_stuck";
 const SOCKETS_ISOLATED: &str = "sockets_isolated";
+const SOCKETS_IGNORED: &str = "sockets_ignored";
 const STORMS: &str = "storms_detected";
 const LATE: &str = "late_frames";
 const RUN_OUT: &str = "pauses_run_out";
@@ -104,7 +108,8 @@ impl Seen {
         }
         for (port, counter, new, total) in self.grown(status) {
             match counter {
-                SOCKETS_ISOLATED => warn!(port, sockets = new, total, "sockets isolated"),
+                SOCKETS_STUCK => warn!(port, sockets = new, total, "sockets stuck"),
+                SOCKETS_ISOLATED | SOCKETS_IGNORED => warn!(port, sockets = new, total, "sockets isolated"),
                 STORMS => warn!(port, classes = new, total, "pause storm"),
                 SILENT => warn!(port, questions = new, total, "controller silent"),
                 RUN_OUT => warn!(port, pauses = new, total, "pause ran out"),
@@ -128,7 +133,12 @@ impl Seen {
         let mut now = BTreeMap::new();
         for port in &status.ports {
             let of = |name| port.counters.get(name).map(|n| ((port.name.clone(), name), *n));
-            now.extend([SOCKETS_ISOLATED, STORMS, LATE, RUN_OUT, SILENT].into_iter().chain(LOST_BESIDE).filter_map(of));
+            now.extend(
+                [SOCKETS_STUCK, SOCKETS_ISOLATED, SOCKETS_IGNORED, STORMS, LATE, RUN_OUT, SILENT]
+                    .into_iter()
+                    .chain(LOST_BESIDE)
+                    .filter_map(of),
+            );
         }
         let before = std::mem::replace(&mut self.counters, now);
         let new = |(key, total): (&(String, &'static str), &u64)| {

@@ -314,6 +314,15 @@ pub static METRICS: &[Metric] = &[
             s.of_ports(status, |p| p.isolations);
         },
     ),
+    m(
+        "sluicenet_port_stuck",
+        "gauge",
+        "port",
+        "1 while the port has frames and has accepted none for the detection time",
+        |s, status| {
+            s.of_ports(status, |p| p.stuck_now.into());
+        },
+    ),
     m("sluicenet_port_isolated", "gauge", "port", "1 while the watchdog isolates the port", |s, status| {
         s.of_ports(status, |p| p.isolated.into());
     }),

@@ -10,7 +10,7 @@ use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
 use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig, ValvePort, Veth};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::vhost;
-use sluicenet_node::vale::{Action, ValeConfig};
+use sluicenet_node::vale::ValeConfig;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -78,8 +78,7 @@ impl Pair<'_> {
         let PortKind::Veth { device, netns, tenant_device, tenant_netns, offload } = &port.kind else {
             return Ok(None);
         };
-        let detection_time = (vale.action == Action::Drop).then_some(vale.detection_time);
-        let config = ValveConfig { detection_time, offload: *offload, ..ValveConfig::default() };
+        let config = ValveConfig { watchdog: vale.watchdog, offload: *offload, ..ValveConfig::default() };
         let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
         Ok(Some(Pair { switch, tenant, device, tenant_device, config }))
     }

@@ -120,6 +120,9 @@ pub struct PortStatus {
     /// The limit of the rate at which the port's endpoint sends frames, in bits per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_rate_bps: Option<u64>,
+    /// Whether the port has frames and has accepted none for the watchdog's detection time.
+    #[serde(default)]
+    pub stuck_now: bool,
     /// Whether the watchdog has isolated the port.
     pub isolated: bool,
     /// Frames accepted from the port; a flooded frame counts once for each destination port.
@@ -288,6 +291,7 @@ impl Snapshot {
             priority: access.priority,
             rate_bps: report.rate.map(|rate| rate.as_bps()),
             send_rate_bps: report.send_rate.map(|rate| rate.as_bps()),
+            stuck_now: report.stuck,
             isolated: report.isolated,
             accepted: report.counters.accepted,
             delivered: report.counters.delivered,

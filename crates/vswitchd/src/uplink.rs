@@ -135,7 +135,7 @@ fn assemble<K: UplinkKind>(
             uplink
         }
     };
-    uplink.set_watchdog(vale.action, vale.detection_time, vale.restoration_time);
+    uplink.set_watchdog(vale.watchdog);
     Ok(uplink)
 }
 

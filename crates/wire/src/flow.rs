@@ -7,7 +7,7 @@ use crate::ipv4::Protocol;
 use crate::ipv6::{AUTHENTICATION, FRAGMENT, is_extension};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Both ends of a conversation over UDP.
+/// Both ends of a conversation over UDP or UDP-Lite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
     /// The sender's address.
@@ -18,6 +18,10 @@ pub struct Flow {
     pub source_port: u16,
     /// Port of the receiver.
     pub destination_port: u16,
+    /// Whether it is UDP-Lite (RFC 3828), whose ports are apart from those of UDP.
+    pub lite: bool,
+    /// Whether it goes to a group of stations: all sockets of the port may receive it, not one.
+    pub group: bool,
 }
 
 /// The identification that the fragments of one datagram share.
@@ -45,16 +49,16 @@ pub struct Piece {
 /// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cargo {
-    /// A whole UDP datagram for one station.
+    /// A whole UDP datagram, for one station or a group.
     Udp(Flow),
     /// A fragment of a UDP datagram; the first fragment also has the flow.
     Piece(FragmentId, Piece, Option<Flow>),
-    /// A UDP datagram for a group of stations.
-    Group,
     /// Any other content, including truncated bytes.
     Other,
 }
 
+/// UDP-Lite's protocol number (RFC 3828, 3).
+const UDP_LITE: u8 = 136;
 /// Most extension headers that are skipped: each may occur once, destination options twice (RFC 8200, 4.1).
 const EXTENSIONS_MOST: usize = 6;
 /// The longest datagram, in bytes behind the IP header.
@@ -71,7 +75,7 @@ pub fn read_start(start: &[u8], len: usize) -> Cargo {
 }
 
 fn parse(frame: &[u8], len: usize) -> Option<Cargo> {
-    let group = frame.first()? & 1 == 1;
+    let on_group = frame.first()? & 1 == 1;
     let (kind, packet) = match frame.get(12..14)? {
         [0x81, 0x00] => (frame.get(16..18)?, frame.get(18..)?),
         kind => (kind, frame.get(14..)?),
@@ -81,17 +85,21 @@ fn parse(frame: &[u8], len: usize) -> Option<Cargo> {
         EtherType::IPV6 => ipv6(packet)?,
         _ => return None,
     };
-    if ip.protocol != Protocol::UDP.0 {
+    let lite = ip.protocol == UDP_LITE;
+    if ip.protocol != Protocol::UDP.0 && !lite {
         return None;
     }
-    if group {
-        return Some(Cargo::Group);
-    }
     let Ip { source, destination, .. } = ip;
+    // A stack goes by the address, whatever the frame's own says; a directed broadcast is known by the frame.
+    let group = match destination {
+        _ if on_group => true,
+        IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_multicast(),
+    };
     let ports = |payload: &[u8]| {
         let &[s0, s1, d0, d1] = payload.first_chunk()?;
         let (source_port, destination_port) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
-        Some(Flow { source, destination, source_port, destination_port })
+        Some(Flow { source, destination, source_port, destination_port, lite, group })
     };
     let Some((id, offset, more)) = ip.fragment.filter(|&(_, offset, more)| offset > 0 || more) else {
         return ports(ip.payload).map(Cargo::Udp);
@@ -203,6 +211,8 @@ mod tests {
         destination: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
         source_port: 4096,
         destination_port: 7000,
+        lite: false,
+        group: false,
     };
     const ID: FragmentId = FragmentId { source: FLOW.source, destination: FLOW.destination, id: 7 };
 
@@ -229,9 +239,19 @@ mod tests {
         let mut tagged = ipv4_frame(0, 17);
         tagged.splice(12..12, [0x81, 0, 0x60, 5]);
         assert_eq!(read(&tagged), Cargo::Udp(FLOW));
+        assert_eq!(read(&ipv4_frame(0, 136)), Cargo::Udp(Flow { lite: true, ..FLOW }));
+        // A directed broadcast is known by the frame's address, any other group by that of the packet.
         let mut group = ipv4_frame(0, 17);
         group[0] |= 1;
-        assert_eq!(read(&group), Cargo::Group);
+        assert_eq!(read(&group), Cargo::Udp(Flow { group: true, ..FLOW }));
+        for address in [[239, 1, 1, 1], [255; 4]] {
+            let mut group = ipv4_frame(0, 17);
+            group[30..34].copy_from_slice(&address);
+            assert_eq!(
+                read(&group),
+                Cargo::Udp(Flow { group: true, destination: Ipv4Addr::from(address).into(), ..FLOW })
+            );
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use sluicenet_dataplane::kernel::socket::{Peer, SocketPort};
 use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::vhost;
-use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vale::{ValeConfig, WatchdogConfig};
 use sluicenet_testbed::guest::{GuestError, Nic};
 use std::fmt;
 use std::io;
@@ -278,7 +278,7 @@ impl Rig {
         let devices: Vec<_> = (0..=SENDERS).map(|i| lan.veth(i).switch_device.to_owned()).collect();
         let under = match setup.switch {
             Switch::Ours => {
-                let config = ValveConfig { detection_time: None, ..ValveConfig::default() };
+                let config = ValveConfig { watchdog: WatchdogConfig::OFF, ..ValveConfig::default() };
                 let mut engine = engine();
                 for i in 0..=SENDERS {
                     let port = ValvePort::open(lan.veth(i), &config)?;
@@ -408,10 +408,7 @@ fn name(i: usize) -> String {
 
 /// Our switch; the experiment's receivers are slow, and none is stuck.
 fn engine() -> Engine {
-    Engine::new(
-        SENDERS + 1,
-        ValeConfig { detection_time: sluicenet_proto::time::Duration::MAX, ..ValeConfig::default() },
-    )
+    Engine::new(SENDERS + 1, ValeConfig { watchdog: WatchdogConfig::OFF, ..ValeConfig::default() })
 }
 
 fn plug(engine: &mut Engine, i: usize, port: Box<dyn sluicenet_dataplane::port::Port>) -> Result<(), OverloadError> {

@@ -6,6 +6,7 @@ use crate::tcp;
 use sluicenet_dataplane::engine::Access;
 use sluicenet_dataplane::kernel::lan::Lan;
 use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
+use sluicenet_node::vale::WatchdogConfig;
 use sluicenet_socket::attach::Attachment;
 use sluicenet_socket::{Config, Host, TcplightStream};
 use sluicenet_wire::ethernet::MacAddress;
@@ -55,8 +56,11 @@ impl Machines {
                 ports.push((Attachment::local(shared, Some(MacAddress(Lan::mac(i)))), Lan::address(i)));
             } else {
                 lan.veth(i).create(Lan::mac(i), mtu.into())?;
-                let config =
-                    ValveConfig { detection_time: None, offload: guest == Guest::TcpOffload, ..ValveConfig::default() };
+                let config = ValveConfig {
+                    watchdog: WatchdogConfig::OFF,
+                    offload: guest == Guest::TcpOffload,
+                    ..ValveConfig::default()
+                };
                 engine.plug(k, &name, Box::new(ValvePort::open(lan.veth(i), &config)?), access)?;
                 lan.configure(i)?;
             }

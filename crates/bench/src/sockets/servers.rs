@@ -8,12 +8,11 @@ use sluicenet_dataplane::engine::Engine;
 use sluicenet_dataplane::kernel::lan::{Lan, Wiring};
 use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::remote::Remote;
-use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vale::{ValeConfig, WatchdogConfig};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
 use sluicenet_proto::overlay::controller::ControllerConfig;
 use sluicenet_proto::overlay::seal::Key;
-use sluicenet_proto::time::Duration as Time;
 use sluicenet_vswitchd::config::Config;
 use sluicenet_vswitchd::uplink;
 use sluicenet_wire::controller::UDP_PORT;
@@ -100,7 +99,7 @@ impl Servers {
         let server = |n: usize| -> io::Result<Engine> {
             let text = file(n, hypervisor, inside.name());
             let config = Config::parse(&scratch.join(format!("server{n}.toml")), &text).map_err(invalid)?;
-            let vale = ValeConfig { uplink: Some(MACHINES), detection_time: Time::MAX, ..config.vale };
+            let vale = ValeConfig { uplink: Some(MACHINES), watchdog: WatchdogConfig::OFF, ..config.vale };
             let mut engine = Engine::new(MACHINES + 1, vale.clone());
             let uplink = config.uplink.as_ref().ok_or_else(|| invalid("no uplink"))?;
             engine.plug(MACHINES, "uplink", uplink::open(uplink, &vale)?, Default::default())?;

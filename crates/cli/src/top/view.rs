@@ -66,6 +66,7 @@ impl Row {
         match &self.port {
             p if p.number.is_none() => "absent",
             p if p.isolated => "ISOLATED",
+            p if p.stuck_now => "STUCK",
             p if !p.waits_for.is_empty() => "waits",
             p if has_no_grant(p) => "agent",
             p if p.output.iter().any(|&n| n >= self.slots) => "full",

@@ -92,7 +92,10 @@ fn metrics_are_fetched_and_slow_or_many_clients_harm_nobody() {
 
 #[test]
 fn what_happens_is_logged() {
-    let ports = TWO.replace("action = \"off\"", "detection_time = \"20 ms\"\nrestoration_time = \"20 ms\"");
+    let ports = TWO.replace(
+        "action = \"off\"",
+        "detection_time = \"20 ms\"\nisolation_time = \"40 ms\"\nrestoration_time = \"20 ms\"",
+    );
     let (running, _) = heard("log", &ports.replace("buffers = 64", "buffers = 2"));
     let said = |message: &'static str, port: &'static str| {
         running.line(message, |l| l["message"] == message && l["port"] == port)
@@ -110,6 +113,7 @@ fn what_happens_is_logged() {
             kick(&at_a);
         }
     }
+    assert_eq!(said("port stuck", "b")["level"], "WARN");
     assert_eq!(said("port isolated", "b")["level"], "WARN");
     let drops = running.line("drops", |l| l["message"] == "frames dropped");
     assert_eq!(

@@ -127,6 +127,8 @@ pub(super) struct Attached {
     /// Its configured stations, and the learned ones.
     pub(super) given: Vec<([u8; 6], u16)>,
     pub(super) known: KnownStations,
+    /// Whether the watchdog found it stuck at its last look.
+    pub(super) stuck: bool,
     /// The port that does not admit its next frame.
     pub(super) turned_away_by: Option<usize>,
 }

@@ -28,7 +28,7 @@ use attached::{Attached, Kind, Lent, Rules};
 use pace::Pace;
 pub use report::{Access, Event, Happened, PlugError, PortReport};
 use sluicenet_node::gate::StationPolicy;
-use sluicenet_node::vale::{Action, Counters, Vale, ValeConfig};
+use sluicenet_node::vale::{Counters, Vale, ValeConfig, WatchdogConfig};
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
@@ -157,8 +157,7 @@ impl Engine {
     pub fn plug_shm(&mut self, k: usize, name: &str, buffers: u32) -> io::Result<shm::Access> {
         self.check_vacant(k)?;
         let (mut port, access) = shm::Port::create(name, buffers)?;
-        let (action, detection_time, restoration_time) = self.vale.watchdog();
-        port.set_watchdog(action, detection_time, restoration_time);
+        port.set_watchdog(self.vale.watchdog());
         self.attach(k, name, Kind::Shm(port), Access::default());
         Ok(access)
     }
@@ -200,6 +199,7 @@ impl Engine {
             present: true,
             blocked: false,
             waits_since: None,
+            stuck: false,
             turned_away_by: None,
             given: Vec::new(),
             known: KnownStations::default(),
@@ -389,6 +389,7 @@ impl Engine {
             bytes_from: attached.bytes_from,
             bytes_to: attached.bytes_to,
             own,
+            stuck: self.vale.is_stuck(k),
             isolated: self.vale.is_isolated(k),
             rate: attached.pace.map(|pace| pace.rate()),
             send_rate: attached.send_pace.map(|pace| pace.rate()),
@@ -442,10 +443,10 @@ impl Engine {
     }
 
     /// Changes the watchdog while traffic runs. An isolated port stays isolated until it accepts frames again.
-    pub fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
-        self.vale.set_watchdog(action, detection_time, restoration_time);
+    pub fn set_watchdog(&mut self, watchdog: WatchdogConfig) {
+        self.vale.set_watchdog(watchdog);
         for attached in self.ports.iter_mut().flatten() {
-            attached.kind.get_mut().set_watchdog(action, detection_time, restoration_time);
+            attached.kind.get_mut().set_watchdog(watchdog);
         }
     }
 

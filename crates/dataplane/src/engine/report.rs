@@ -33,6 +33,8 @@ pub struct PortReport {
     pub bytes_to: u64,
     /// The port's own counters, by name.
     pub own: Vec<(&'static str, u64)>,
+    /// Whether it has frames and has accepted none for the detection time.
+    pub stuck: bool,
     /// Whether the watchdog has isolated it.
     pub isolated: bool,
     /// The limit of the rate at which it receives frames, if there is one.
@@ -65,6 +67,10 @@ pub struct Event {
 pub enum Happened {
     /// The port is no longer served, for this reason.
     Broken(&'static str),
+    /// It has frames and has accepted none for the detection time.
+    Stuck,
+    /// It accepts frames again, and was not isolated.
+    Moves,
     /// The watchdog has isolated it.
     Isolated,
     /// The watchdog has restored it.

@@ -8,12 +8,19 @@ use super::header::{admit, header};
 use super::offer::{Offered, fits, hand_over, offer};
 use super::run::WATCH_EVERY;
 use crate::port::{BrokenPort, Candidate, Descriptor, Port};
-use sluicenet_node::vale::{Header, QueueKey, Route, Vale};
+use sluicenet_node::vale::{Header, Ports, QueueKey, Route, Vale};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
+use sluicenet_wire::flow::{self, Cargo};
 use std::sync::atomic::{Ordering, fence};
 
+/// Types of frames that may be datagrams, as a number of the first bytes.
+const IPV4: u16 = 0x0800u16.swap_bytes();
+const IPV6: u16 = 0x86ddu16.swap_bytes();
+const TAGGED: u16 = 0x8100u16.swap_bytes();
+/// Bytes of a frame that may hold its headers.
+const HEADERS_MOST: usize = 128;
 /// Frames taken from a port before it is the next one's turn.
 pub(super) const BURST: usize = 64;
 
@@ -268,6 +275,14 @@ impl Engine {
         Engine::hear(ports, now, j, frame, lent.first_bytes, &header);
         let members = members(ports, header.destination.domain());
         let members = audience(vale, ports, &header, &members);
+        let members = if header.destination.is_group() && may_be_datagram(lent.first_bytes) {
+            match ask_for_group(vale, ports, *shown, members) {
+                Ok(members) => members,
+                Err(k) => return self.hold_for_group(k, shown),
+            }
+        } else {
+            members
+        };
         let copies = vale.flood(now, j, header.priority, lent, &members);
         let Some(from) = &mut ports[j] else { return Taken::Stop };
         if copies == 0 {
@@ -277,6 +292,20 @@ impl Engine {
             from.add_extra(frame.buffer, copies - 1);
         }
         Taken::Frames(1)
+    }
+
+    /// Leaves a datagram for a group with its sender, because port `k` does not admit its copy now.
+    #[cold]
+    fn hold_for_group(&mut self, k: usize, shown: &Shown) -> Taken {
+        let Engine { vale, ports, turned_away, first, .. } = self;
+        let Some(from) = &mut ports[shown.from] else { return Taken::Stop };
+        let before = from.turned_away_by.replace(k);
+        vale.leave_with_sender(shown.from, k, shown.header.priority, before != Some(k));
+        from.blocked = true;
+        if turned_away.is_none_or(|other| other == *first) {
+            *turned_away = Some(shown.from);
+        }
+        if call!(&mut from.kind, defer()) { Taken::Frames(0) } else { Taken::Stop }
     }
 
     #[inline(always)]
@@ -462,6 +491,64 @@ fn pass_now(
     };
     from.finish(frame, lent.first_bytes, dropped);
     Ok(1)
+}
+
+/// Asks the ports that are to receive a datagram for a group. In a lossless class the datagram waits until all admit it: `Err`
+/// names one that does not. In a lossy class only those that admit it get a copy. Other frames for all stations ask nobody.
+#[cold]
+#[inline(never)]
+fn ask_for_group(
+    vale: &mut Vale<Lent>,
+    ports: &mut [Option<Attached>],
+    shown: Shown,
+    mut members: Ports,
+) -> Result<Ports, usize> {
+    let Shown { from: j, frame, lent, header } = shown;
+    let Header { destination, priority, .. } = header;
+    let Some(from) = &mut ports[j] else { return Ok(members) };
+    let read = |from: &Attached, into: &mut [u8]| {
+        from.read(frame.buffer, lent.first_bytes, into);
+    };
+    let mut start = [0; HEADERS_MOST];
+    let start = &mut start[..HEADERS_MOST.min(frame.len as usize)];
+    read(from, start);
+    if flow::read_start(start, frame.len as usize) == Cargo::Other {
+        return Ok(members);
+    }
+    let held_by = from.turned_away_by;
+    let candidate = Candidate { from: j, domain: destination.domain(), priority, len: frame.len };
+    let count = ports.len();
+    let mut admits = |k: usize| {
+        let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) else { return true };
+        let Kind::Other(port) = &mut to.kind else { return true };
+        // A broken receiver is found in its own turn.
+        port.admits_group(candidate, &|into| read(from, into)).unwrap_or(true)
+    };
+    let all = (0..count).filter(|&k| k != j && members.contains(k) && !vale.is_isolated(k));
+    if !vale.is_lossless(priority) {
+        let refuse: Vec<usize> = all.filter(|&k| !admits(k)).collect();
+        for k in refuse {
+            vale.turn_copy_away(j, k);
+            members.remove(k);
+        }
+        return Ok(members);
+    }
+    // The port that held it is asked first.
+    let first = held_by.filter(|&k| members.contains(k));
+    let refuses = first.into_iter().chain(all.filter(|&k| first != Some(k))).find(|&k| !admits(k));
+    if let Some(k) = refuses.or_else(|| vale.flood_waits_for(j, priority, &members)) {
+        return Err(k);
+    }
+    if let Some(from) = &mut ports[j] {
+        from.turned_away_by = None;
+    }
+    Ok(members)
+}
+
+/// Whether a frame for all stations may be a datagram, by its type; a tagged one may be.
+#[inline(always)]
+fn may_be_datagram(first_bytes: [u64; 2]) -> bool {
+    matches!((first_bytes[1] >> 32) as u16, IPV4 | IPV6 | TAGGED)
 }
 
 /// The answer of a receiver that was asked about a frame.

@@ -48,10 +48,15 @@ impl Engine {
             let Engine { vale, dropped, ports, .. } = self;
             let (was, before) = (vale.is_isolated(k), dropped.len());
             vale.watch(now, k, has_room, &mut |frame| dropped.push(frame));
-            let is = vale.is_isolated(k);
-            if is && let Some(attached) = &mut ports[k] {
+            let (is, stuck) = (vale.is_isolated(k), vale.is_stuck(k));
+            let Some(attached) = &mut ports[k] else { continue };
+            let was_stuck = std::mem::replace(&mut attached.stuck, stuck);
+            if is {
                 attached.cut = [0; 8];
+            } else if was_stuck != stuck {
+                self.tell(k, if stuck { Happened::Stuck } else { Happened::Moves });
             }
+            let Engine { dropped, ports, .. } = self;
             if was != is {
                 Engine::capture_dropped(ports, k, &dropped[before..], DropReason::Watchdog);
                 self.tell(k, if is { Happened::Isolated } else { Happened::Restored });

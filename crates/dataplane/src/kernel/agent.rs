@@ -7,7 +7,7 @@ use super::link::Links;
 use super::netlink::Netlink;
 use super::sys::{self, BATCH, BufferRange, Received, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use sluicenet_proto::agent::room::{BUFFER_DEFAULT, Room, Rooms};
+use sluicenet_proto::agent::room::{BUFFER_DEFAULT, Deadlines, Room, Rooms};
 use sluicenet_proto::agent::talk::{Marks, Talk};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::agent::{DESTINATION, ETHERTYPE, LEN, Message, PARTS_MAX, Repr};
@@ -32,8 +32,8 @@ const STAT_BYTES: usize = 1024;
 pub struct AgentConfig {
     /// The interface to the switch.
     pub interface: String,
-    /// A full socket that takes nothing for this time is left out.
-    pub detection_time: Option<Duration>,
+    /// After which times a full socket that takes nothing is reported, and left out.
+    pub deadlines: Deadlines,
 }
 
 /// The counters of an agent.
@@ -52,8 +52,10 @@ pub struct AgentCounters {
 /// An event to report to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// This number of sockets is full and not read: they no longer make senders wait.
+    /// This number of sockets is full and not read; all frames for the guest wait.
     Stuck(u32),
+    /// This number of sockets is full and not read for so long that they no longer make senders wait.
+    Isolated(u32),
     /// This number of sockets is too small for waiting senders.
     Small(u32),
     /// The interface is gone; the agent waits for it.
@@ -132,7 +134,7 @@ impl Agent {
     pub fn run(&mut self, stop: &AtomicBool, tell: &mut dyn FnMut(Notice)) -> io::Result<()> {
         while !stop.load(Ordering::Relaxed) {
             let page = rustix::param::page_size() as u32;
-            let mut rooms = Rooms::new(self.wire.mtu, page, self.buffer, self.config.detection_time);
+            let mut rooms = Rooms::new(self.wire.mtu, page, self.buffer, self.config.deadlines);
             let mut talk = Talk::new(rooms.most(), LIFETIME);
             while !stop.load(Ordering::Relaxed) {
                 match self.round(&mut rooms, &mut talk, tell) {
@@ -186,6 +188,9 @@ impl Agent {
     fn notice(&mut self, room: Room, tell: &mut dyn FnMut(Notice)) {
         if room.stuck > self.noticed.stuck {
             tell(Notice::Stuck(room.stuck));
+        }
+        if room.isolated > self.noticed.isolated {
+            tell(Notice::Isolated(room.isolated));
         }
         if room.small > self.noticed.small {
             tell(Notice::Small(room.small));

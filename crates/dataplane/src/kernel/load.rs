@@ -5,8 +5,9 @@
 use super::error::{KernelError, Tried};
 use super::netns::Namespace;
 use super::sys::{self, BATCH, BufferRange, Received, Wait};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -16,6 +17,32 @@ const BURST: usize = 32;
 pub const SHORTEST: usize = 8;
 /// The longest datagram.
 pub const LONGEST: usize = 65_507;
+
+/// The protocol of a program's datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// UDP.
+    #[default]
+    Udp,
+    /// UDP-Lite (RFC 3828).
+    UdpLite,
+}
+
+impl Transport {
+    /// A socket bound to an address. A socket for a group `shares` its address with others.
+    fn socket(self, at: SocketAddr, shares: bool) -> io::Result<UdpSocket> {
+        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let protocol = match self {
+            Transport::Udp => rustix::net::ipproto::UDP,
+            Transport::UdpLite => rustix::net::ipproto::UDPLITE,
+        };
+        let socket = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(protocol))?;
+        sockopt::set_socket_reuseaddr(&socket, shares)?;
+        sockopt::set_socket_broadcast(&socket, true)?;
+        rustix::net::bind(&socket, &at)?;
+        Ok(socket.into())
+    }
+}
 
 /// A program that sends.
 #[derive(Debug)]
@@ -30,10 +57,22 @@ pub struct Sender {
 impl Sender {
     /// Sender `number` in a namespace; its datagrams carry `payload` bytes, from [`SHORTEST`] to [`LONGEST`].
     pub fn new(namespace: &Namespace, number: u16, to: SocketAddr, payload: usize) -> Result<Sender, KernelError> {
+        let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+        Sender::over(namespace, Transport::Udp, number, any, to, payload)
+    }
+
+    /// Such a sender over a transport, bound to an address; datagrams for a group leave by the device that has the address.
+    pub fn over(
+        namespace: &Namespace,
+        transport: Transport,
+        number: u16,
+        from: SocketAddr,
+        to: SocketAddr,
+        payload: usize,
+    ) -> Result<Sender, KernelError> {
         assert!((SHORTEST..=LONGEST).contains(&payload));
         let socket = namespace.enter(|| {
-            let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-            let socket = UdpSocket::bind(any)?;
+            let socket = transport.socket(from, false)?;
             socket.connect(to)?;
             // So that a stop does not wait forever for a blocked socket.
             socket.set_write_timeout(Some(Duration::from_millis(50)))?;
@@ -77,6 +116,15 @@ impl Sender {
     }
 }
 
+/// A group, and the device at which a socket joins it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// By an address of the device.
+    V4(Ipv4Addr, Ipv4Addr),
+    /// By the number of the device.
+    V6(Ipv6Addr, u32),
+}
+
 /// A program that receives.
 #[derive(Debug)]
 pub struct Sink {
@@ -92,8 +140,26 @@ pub struct Sink {
 impl Sink {
     /// A socket in a namespace, for datagrams of up to `payload` bytes of senders numbered below `senders`.
     pub fn bind(namespace: &Namespace, at: SocketAddr, payload: usize, senders: u16) -> Result<Sink, KernelError> {
+        Sink::over(namespace, Transport::Udp, at, None, payload, senders)
+    }
+
+    /// Such a socket over a transport. A `member` of a group has joined it at the device with an address, or of a number; other
+    /// members may share its own address.
+    pub fn over(
+        namespace: &Namespace,
+        transport: Transport,
+        at: SocketAddr,
+        member: Option<Membership>,
+        payload: usize,
+        senders: u16,
+    ) -> Result<Sink, KernelError> {
         let socket = namespace.enter(|| {
-            let socket = UdpSocket::bind(at)?;
+            let socket = transport.socket(at, member.is_some())?;
+            match member {
+                Some(Membership::V4(group, own)) => socket.join_multicast_v4(&group, &own)?,
+                Some(Membership::V6(group, device)) => socket.join_multicast_v6(&group, device)?,
+                None => {}
+            }
             socket.set_read_timeout(Some(Duration::from_millis(50)))?;
             Ok::<_, io::Error>(socket)
         })?;

@@ -25,13 +25,13 @@ mod listening;
 mod polling;
 
 use super::device::{DEVICE_RETRY, NotSent, not_sent};
-use super::diag;
+use super::diag::{self, Way};
 use super::edge::Edge;
 use super::error::KernelError;
 use super::inbox::{Inbox, take_from_inbox};
 use super::netlink::Netlink;
 use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN, TOGETHER};
-use super::stage::{Found, Frame, Host, Sender, Stage};
+use super::stage::{Found, Frame, Host, Receiver, Sender, Stage};
 use super::sys::{self, BATCH};
 use super::tenant_queue::{Mark, TenantQueue};
 use super::truesize::TrueSize;
@@ -44,7 +44,7 @@ use listening::Learned;
 pub use listening::Listening;
 use polling::{Rest, Unasked};
 use rustix::event::{PollFd, PollFlags};
-use sluicenet_node::vale::Action;
+use sluicenet_node::vale::WatchdogConfig;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::{self, Flow};
@@ -77,10 +77,21 @@ struct Kernel {
 
 impl Host for Kernel {
     fn find(&mut self, flow: &Flow) -> io::Result<Found> {
+        if flow.group && diag::way(&mut self.routes, flow.destination)? == Way::Broadcast {
+            return Ok(Found::Group);
+        }
         if let Some(socket) = diag::socket(&mut self.diag, flow, self.device)? {
             return Ok(Found::Socket(socket));
         }
-        Ok(if diag::is_local(&mut self.routes, flow.destination)? { Found::Nobody } else { Found::Elsewhere })
+        Ok(match diag::way(&mut self.routes, flow.destination)? {
+            Way::Local | Way::Broadcast => Found::Nobody,
+            Way::Elsewhere => Found::Elsewhere,
+        })
+    }
+    fn find_group(&mut self, flow: &Flow, all: &mut Vec<Receiver>) -> io::Result<Duration> {
+        let start = std::time::Instant::now();
+        diag::group(&mut self.diag, flow, self.device, all)?;
+        Ok(Duration::from_ns(start.elapsed().as_nanos() as u64))
     }
     fn in_flight(&mut self) -> io::Result<u32> {
         sys::in_flight(self.socket.as_fd())
@@ -174,7 +185,7 @@ impl ValvePort {
             boot,
             learning: Learning::new(reserve),
             outbox: Pool::with_large(config.stage, longest, LARGE_STAGE),
-            stage: Stage::new(charges, config.stage, config.detection_time),
+            stage: Stage::new(charges, config.stage, config.watchdog),
             now: Instant::ZERO,
             shut: false,
             tenant_queue,
@@ -345,8 +356,8 @@ impl ValvePort {
 }
 
 impl Port for ValvePort {
-    fn set_watchdog(&mut self, action: Action, detection_time: Duration, _restoration_time: Duration) {
-        self.stage.set_deadline((action == Action::Drop).then_some(detection_time));
+    fn set_watchdog(&mut self, watchdog: WatchdogConfig) {
+        self.stage.set_watchdog(watchdog);
     }
 
     fn on_round(&mut self, now: Instant) -> Result<(), BrokenPort> {
@@ -394,6 +405,10 @@ impl Port for ValvePort {
         let sender = Sender::of(frame.from, start);
         let cargo = flow::read_start(start, len);
         stage.admits(*now, sender, frame.priority, &cargo, kernel).map_err(|_| BrokenPort)
+    }
+
+    fn admits_group(&mut self, frame: Candidate, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+        self.admits(frame, read)
     }
 
     fn takes_offload(&self, offload: &Offload) -> bool {
@@ -518,7 +533,10 @@ impl Port for ValvePort {
         show("waiting_for_sockets", (small + large).into());
         show("socket_queries", s.queries);
         show("watchdog", s.watchdog);
+        show("sockets_stuck", s.stuck);
+        show("sockets_stuck_now", self.stage.stuck_now());
         show("sockets_isolated", s.isolated);
+        show("isolated_for_room", s.isolated_for_room);
         show("share_used_up", s.share_used_up);
         show("no_socket", s.no_socket);
         show("no_socket_dropped", s.no_socket_dropped);

@@ -27,7 +27,7 @@ use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::gate::{Gate, StationPolicy};
 use sluicenet_node::uplink::{self, Front, Gated, Link, Managed, Queues};
-use sluicenet_node::vale::Action;
+use sluicenet_node::vale::{Action, WatchdogConfig};
 use sluicenet_node::vtep::Vtep;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::rng::Rng;
@@ -335,9 +335,10 @@ impl<D: Device + Send, K: UplinkKind> Port for Uplink<D, K> {
         [link, overlay, credits, zbridge, tunnels].into_iter().flatten().min()
     }
 
-    fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
-        let detection_time = if action == Action::Off { Duration::MAX } else { detection_time };
-        self.inside.link.set_watchdog(detection_time, restoration_time, action == Action::Drop);
+    fn set_watchdog(&mut self, watchdog: WatchdogConfig) {
+        // A pause that does not end is a deadlock of the link: its class is given up after the detection time.
+        let detection_time = watchdog.reports_after().unwrap_or(Duration::MAX);
+        self.inside.link.set_watchdog(detection_time, watchdog.restoration_time, watchdog.action == Action::Drop);
     }
 
     fn announce(&mut self, now: Instant, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {

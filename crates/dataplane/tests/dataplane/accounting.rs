@@ -3,9 +3,8 @@
 use sluicenet_dataplane::engine::Engine;
 use sluicenet_dataplane::port::{BrokenPort, Delivery, Descriptor, Inside, Offload, Port};
 use sluicenet_dataplane::shm::Client;
-use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vale::{ValeConfig, WatchdogConfig};
 use sluicenet_proto::loss::{DropReason, Drops};
-use sluicenet_proto::time::Duration;
 use std::sync::{Arc, Mutex};
 
 fn mac(n: usize) -> [u8; 6] {
@@ -69,7 +68,7 @@ fn plug(engine: &mut Engine, inside: &Arc<Mutex<Inside>>) {
 }
 
 fn patient() -> ValeConfig {
-    ValeConfig { detection_time: Duration::from_ms(3_600_000), ..ValeConfig::default() }
+    ValeConfig { watchdog: WatchdogConfig::OFF, ..ValeConfig::default() }
 }
 
 fn send(engine: &mut Engine, client: &mut Client, frames: usize) {

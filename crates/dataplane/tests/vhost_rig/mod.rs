@@ -4,8 +4,7 @@
 use sluicenet_dataplane::engine::{Access, Engine};
 use sluicenet_dataplane::vhost::driver::{Driver, DriverConfig};
 use sluicenet_dataplane::vhost::{Port, Socket};
-use sluicenet_node::vale::ValeConfig;
-use sluicenet_proto::time::Duration;
+use sluicenet_node::vale::{ValeConfig, WatchdogConfig};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -30,7 +29,7 @@ pub fn number(frame: &[u8]) -> u64 {
 
 /// No watchdog: however slow the machine, only tests about it may hang on time.
 pub fn patient() -> ValeConfig {
-    ValeConfig { detection_time: Duration::from_ms(3_600_000), ..ValeConfig::default() }
+    ValeConfig { watchdog: WatchdogConfig::OFF, ..ValeConfig::default() }
 }
 
 /// A switch, a directory for its sockets, and guests.

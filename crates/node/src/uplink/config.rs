@@ -121,7 +121,7 @@ impl Link {
         Link { ahead: self.rate.time_for(bytes.into()).min(Duration(self.catch_up.0 / AHEAD)), ..self }
     }
 
-    /// The shortest time after which a pause counts as a storm. A neighbour sends for a response time of either end
+    /// As [`patience`]. A neighbour sends for a response time of either end
     /// before it obeys. The pause lasts until the receiver behind has taken these frames, at a fiftieth of the link's
     /// speed or more.
     pub fn patience(&self) -> Duration {
@@ -129,6 +129,7 @@ impl Link {
     }
 }
 
-fn patience(response: Duration) -> Duration {
+/// The shortest time after which a pause of a link with this response time counts as a storm.
+pub fn patience(response: Duration) -> Duration {
     response.saturating_mul(SLOWEST)
 }

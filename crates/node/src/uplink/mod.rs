@@ -20,7 +20,7 @@ mod limits;
 mod managed;
 mod queues;
 
-pub use config::{Link, NoHeadroom};
+pub use config::{Link, NoHeadroom, patience};
 pub use gated::{GateConfig, GateCounters, Gated};
 pub use limits::{LIMITED_MOST, LimitCounters, Limited, Limits};
 pub use managed::Managed;

@@ -1,18 +1,65 @@
 //! Settings of a switch.
 
 use super::Port;
+use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
 
-/// The watchdog's action on a port that is stuck.
+/// How long a receiver may take nothing before it is isolated. A program that is collecting garbage, or whose host is busy,
+/// reads again long before; a stuck receiver holds back only its own senders until then.
+pub const ISOLATION_TIME: Duration = Duration::from_secs(10);
+
+/// The watchdog's action on a receiver that is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The port is isolated: no frame reaches it until it moves again.
+    /// It is reported, and isolated after the isolation time: no frame reaches it until it moves again.
     Drop,
-    /// The port is counted, and its frames wait.
+    /// It is reported, and its frames wait.
     Alert,
     /// No action.
     Off,
+}
+
+/// The watchdog over receivers: ports, and the sockets and guests behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchdogConfig {
+    /// The action on a receiver that is stuck.
+    pub action: Action,
+    /// A receiver that has frames and takes none for this time is stuck, which is reported.
+    pub detection_time: Duration,
+    /// A receiver that is stuck for this time is isolated, where the action is to drop. A program that pauses for a shorter
+    /// time loses nothing.
+    pub isolation_time: Duration,
+    /// An isolated port that has had room for this time is restored.
+    pub restoration_time: Duration,
+}
+
+impl WatchdogConfig {
+    /// No receiver is ever found stuck.
+    pub const OFF: WatchdogConfig = WatchdogConfig { action: Action::Off, ..WatchdogConfig::DEFAULT };
+
+    const DEFAULT: WatchdogConfig = WatchdogConfig {
+        action: Action::Drop,
+        detection_time: DETECTION_TIME,
+        isolation_time: ISOLATION_TIME,
+        restoration_time: RESTORATION_TIME,
+    };
+
+    /// After which time a stuck receiver is reported, if at all.
+    pub fn reports_after(&self) -> Option<Duration> {
+        (self.action != Action::Off).then_some(self.detection_time)
+    }
+
+    /// After which time a stuck receiver is isolated, if at all.
+    pub fn isolates_after(&self) -> Option<Duration> {
+        (self.action == Action::Drop).then_some(self.isolation_time.max(self.detection_time))
+    }
+}
+
+impl Default for WatchdogConfig {
+    fn default() -> WatchdogConfig {
+        WatchdogConfig::DEFAULT
+    }
 }
 
 /// Settings of a switch.
@@ -31,16 +78,12 @@ pub struct ValeConfig {
     pub aging_time: Option<Duration>,
     /// The port for frames to unknown stations; without it they are flooded.
     pub uplink: Option<Port>,
-    /// The action on a port that is stuck.
-    pub action: Action,
-    /// A port that has frames and takes none for this time is stuck.
-    pub detection_time: Duration,
-    /// An isolated port that has had room for this time is restored.
-    pub restoration_time: Duration,
+    /// The watchdog over receivers.
+    pub watchdog: WatchdogConfig,
 }
 
 impl Default for ValeConfig {
-    /// Times as in SONiC's PFC watchdog, and the aging time of 802.1D.
+    /// The aging time is that of 802.1D.
     fn default() -> ValeConfig {
         ValeConfig {
             slots: 1024,
@@ -49,9 +92,7 @@ impl Default for ValeConfig {
             stations_per_port: 1024,
             aging_time: Some(Duration::from_ms(300_000)),
             uplink: None,
-            action: Action::Drop,
-            detection_time: Duration::from_ms(200),
-            restoration_time: Duration::from_ms(200),
+            watchdog: WatchdogConfig::DEFAULT,
         }
     }
 }

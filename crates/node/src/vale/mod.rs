@@ -7,9 +7,11 @@
 //! - In a lossless class, a frame for one station waits until there is room. In a lossy class it is dropped and counted.
 //! - A frame whose receiver is one of several behind a port, and is not [admitted](Vale::enqueue_for_receiver) there now,
 //!   waits in the queue of that receiver.
-//! - A frame for all stations stalls no port: a copy for a port without room is dropped and counted.
-//! - A port that has frames and takes none for the detection time is isolated. Frames that wait for the port, and later
-//!   frames, are dropped and counted until it has shown room for the restoration time.
+//! - A frame for all stations stalls no port: a copy for a port without room is dropped and counted. Only a lossless
+//!   datagram for a group [waits](Vale::flood_waits_for), with its sender.
+//! - A port that has frames and takes none for the detection time is stuck; after the isolation time it is isolated.
+//!   Frames that wait for an isolated port, and later frames, are dropped and counted until it has shown room for the
+//!   restoration time.
 //! - A frame that the [policy](Vale::set_policy) denies is dropped at its input. An uplink checks the policy itself,
 //!   before it keeps anything.
 //! - accepted = delivered + dropped by reason + queued, each copy counted: [`Vale::ledger`].
@@ -23,7 +25,7 @@ mod watchdog;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Action, ValeConfig};
+pub use config::{Action, ISOLATION_TIME, ValeConfig, WatchdogConfig};
 pub use ports::{PORTS_MAX, Ports};
 pub use receiver_queues::QueueKey;
 
@@ -249,7 +251,7 @@ impl<F: Copy> Vale<F> {
             return self.refuse(j, DropReason::NoRoute);
         }
         match self.ports.get(k).map(|port| port.health) {
-            Some(Health::Moving(_)) => Route::To(k),
+            Some(Health::Moving(_) | Health::Stuck(_)) => Route::To(k),
             Some(Health::Isolated(_)) => self.turn_away(j, k, DropReason::Watchdog),
             Some(Health::Absent) => self.turn_away(j, k, DropReason::PortGone),
             None => self.give_to_nobody(j),
@@ -365,6 +367,11 @@ impl<F: Copy> Vale<F> {
         self.receiver_queues.end_round();
     }
 
+    /// Whether the frames of class `p` wait where there is no room.
+    pub fn is_lossless(&self, p: Priority) -> bool {
+        self.config.lossless.contains(p)
+    }
+
     /// Whether one more frame of class `p` may wait for an output at the input of port `j`.
     pub fn has_room(&self, j: Port, p: Priority) -> bool {
         self.classes[p as usize].input_room(j) > 0
@@ -418,9 +425,9 @@ impl<F: Copy> Vale<F> {
             }
         }
         if ports[k].ready.is_empty()
-            && let Health::Moving(since) = &mut ports[k].health
+            && let Health::Moving(Some(_)) | Health::Stuck(_) = ports[k].health
         {
-            *since = None;
+            ports[k].health = Health::Moving(None);
         }
         None
     }

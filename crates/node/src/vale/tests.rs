@@ -110,12 +110,40 @@ fn a_flooded_copy_for_an_isolated_port_is_counted() {
     let at = Instant::ZERO + Duration::from_ms(1);
     vale.accept(at, 0, &header(0, 1, 0), 1, &mut nothing);
     let mut freed = 0;
-    vale.watch(at + Duration::from_ms(300), 1, false, &mut |_| freed += 1);
+    vale.watch(at + Duration::from_secs(11), 1, false, &mut |_| freed += 1);
     assert!(vale.is_isolated(1) && freed == 1);
     let h = Header { destination: EVERYBODY, ..header(0, 0, 0) };
     assert_eq!(vale.accept(at, 0, &h, 2, &mut nothing), Verdict::Queued(1));
     assert_eq!(vale.counters(1).dropped.frames(DropReason::Watchdog), 2);
     assert_eq!(vale.ledger(), (3, 0, 2));
+    balanced(&vale);
+}
+
+#[test]
+fn a_datagram_for_a_group_waits_for_copies_of_groups_only() {
+    let mut vale: Vale<u32> = plugged(3, ValeConfig { slots: 64, ..ValeConfig::default() });
+    let all = &Ports::ALL;
+    for frame in 0..32 {
+        assert_eq!(vale.flood_waits_for(0, 3, all), None, "{frame}");
+        assert_eq!(vale.flood(Instant(1), 0, 3, frame, all), 2);
+    }
+    assert_eq!(vale.flood_waits_for(0, 3, all), Some(1));
+    assert_eq!((vale.flood_waits_for(0, 2, all), vale.flood_waits_for(0, 3, &[0].into_iter().collect())), (None, None));
+    // Port 1 takes one: now the other one holds it.
+    assert_eq!(taken(&mut vale, Instant(2), 1), Some(0));
+    assert_eq!(vale.flood_waits_for(0, 3, all), Some(2));
+    // Others overload port 2, and nobody waits for it; nor for a port that is stuck.
+    for frame in 0..40 {
+        vale.accept(Instant(3), 1, &header(1, 2, 3), frame, &mut nothing);
+    }
+    assert_eq!(vale.flood_waits_for(0, 3, all), None);
+    while taken(&mut vale, Instant(4), 2).is_some() {}
+    while vale.flood(Instant(5), 0, 3, 99, &[2].into_iter().collect()) > 0 && vale.flood_waits_for(0, 3, all).is_none()
+    {
+    }
+    assert_eq!(vale.flood_waits_for(0, 3, all), Some(2));
+    vale.watch(Instant(5) + Duration::from_ms(300), 2, false, &mut nothing);
+    assert!(vale.is_stuck(2) && vale.flood_waits_for(0, 3, all).is_none());
     balanced(&vale);
 }
 
@@ -179,11 +207,17 @@ fn the_watchdog_isolates_a_stuck_port_and_restores_it() {
     }
     assert_eq!(vale.accept(ms(1), 0, &header(0, 2, 0), 8, &mut nothing), Verdict::Full);
     vale.watch(ms(199), 2, false, &mut nothing);
-    assert!(!vale.is_isolated(2));
+    assert!(!vale.is_stuck(2));
+    // A program that pauses is reported, and its frames wait.
+    vale.watch(ms(200), 2, false, &mut nothing);
+    vale.watch(ms(9_999), 2, false, &mut nothing);
+    assert!(vale.is_stuck(2) && !vale.is_isolated(2));
+    assert_eq!((vale.counters(2).stuck, vale.queued()), (1, 8));
     let mut freed = 0;
-    vale.watch(ms(200), 2, false, &mut |_| freed += 1);
-    assert!(vale.is_isolated(2));
+    vale.watch(ms(10_000), 2, false, &mut |_| freed += 1);
+    assert!(vale.is_isolated(2) && !vale.is_stuck(2));
     assert_eq!((freed, vale.queued()), (8, 0));
+    let ms = |n: u64| ms(9_800 + n);
     // A sender to the isolated port goes on; frames for this port are dropped and counted.
     assert_eq!(vale.accept(ms(201), 0, &header(0, 1, 0), 9, &mut nothing), Verdict::Queued(1));
     let dropped = Verdict::Dropped(DropReason::Watchdog);
@@ -210,24 +244,29 @@ fn the_switch_own_absence_isolates_nobody() {
     vale.accept(ms(0), 0, &header(0, 2, 0), 1, &mut nothing);
     vale.watch(ms(10), 2, false, &mut nothing);
     vale.was_away(Duration::from_ms(500));
-    vale.watch(ms(510), 2, false, &mut nothing);
-    assert!(!vale.is_isolated(2));
     vale.watch(ms(699), 2, false, &mut nothing);
+    assert!(!vale.is_stuck(2));
+    vale.watch(ms(700), 2, false, &mut nothing);
+    assert!(vale.is_stuck(2));
+    vale.was_away(Duration::from_ms(500));
+    vale.watch(ms(10_999), 2, false, &mut nothing);
     assert!(!vale.is_isolated(2));
-    vale.watch(ms(700), 2, false, &mut |_| {});
+    vale.watch(ms(11_000), 2, false, &mut |_| {});
     assert!(vale.is_isolated(2));
 }
 
 #[test]
 fn the_watchdog_only_says_so_if_asked_to() {
-    for (action, stuck) in [(Action::Alert, 2), (Action::Off, 0)] {
-        let mut vale = plugged(2, ValeConfig { action, ..small() });
+    for (action, stuck) in [(Action::Alert, 1), (Action::Off, 0)] {
+        let mut vale =
+            plugged(2, ValeConfig { watchdog: WatchdogConfig { action, ..WatchdogConfig::default() }, ..small() });
         vale.accept(Instant(1), 0, &header(0, 1, 0), 1, &mut nothing);
-        for ms in (0..500).step_by(5) {
+        for ms in (0..20_000).step_by(5) {
             vale.watch(Instant(1) + Duration::from_ms(ms), 1, false, &mut nothing);
         }
-        assert_eq!((vale.counters(1).stuck, vale.counters(1).isolated), (stuck, 0));
+        assert_eq!((vale.counters(1).stuck, vale.counters(1).isolated, vale.is_stuck(1)), (stuck, 0, stuck == 1));
         assert_eq!(taken(&mut vale, Instant(2), 1), Some(1));
+        assert!(!vale.is_stuck(1));
     }
 }
 
@@ -241,7 +280,7 @@ fn a_port_takes_only_the_classes_it_wants() {
     assert_eq!(taken_of(&mut vale, Instant(1), 1, only), Some((3, 3)));
     assert_eq!((taken_of(&mut vale, Instant(1), 1, only), vale.is_ready(1, only)), (None, false));
     // The others still wait, and the watchdog still knows.
-    vale.watch(Instant(1) + Duration::from_ms(200), 1, false, &mut |_| {});
+    vale.watch(Instant(1) + Duration::from_ms(10_000), 1, false, &mut |_| {});
     assert!(vale.is_isolated(1) && vale.queued() == 0);
     balanced(&vale);
 }

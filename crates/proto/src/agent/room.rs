@@ -1,8 +1,8 @@
 //! The guest's side: how many frames its sockets can take, whichever socket the frames are for.
 //!
-//! The destination socket of a frame is not known in advance, so the socket with the least room decides. Two kinds of
-//! socket are left out and counted. One kind has too small a buffer and would stall all traffic. The other is full and
-//! takes nothing for the detection time: no program reads it.
+//! The destination sockets of a frame are not known in advance, be it for one station or for a group, so the socket with
+//! the least room decides. Two kinds of socket are left out and counted. One kind has too small a buffer and would stall
+//! all traffic. The other is full and takes nothing for the isolation time: no program reads it.
 
 use crate::time::{Duration, Instant};
 use alloc::collections::BTreeMap;
@@ -33,8 +33,10 @@ pub struct Socket {
 pub struct Room {
     /// Frames for which every counted socket has room.
     pub frames: u32,
-    /// Sockets left out because no program reads them.
+    /// Sockets that are full and take nothing; the guest's frames wait for them.
     pub stuck: u32,
+    /// Sockets left out because no program reads them.
+    pub isolated: u32,
     /// Sockets left out because they are too small.
     pub small: u32,
 }
@@ -44,7 +46,16 @@ struct Seen {
     used: u32,
     /// When the socket last released data or had room.
     moved: Instant,
-    stuck: bool,
+    isolated: bool,
+}
+
+/// The times after which a full socket that takes nothing is counted as stuck, and left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deadlines {
+    /// Until it is counted.
+    pub detection: Option<Duration>,
+    /// Until it is left out.
+    pub isolation: Option<Duration>,
 }
 
 /// The most that the kernel charges for a frame at an interface, averaged over many frames: whole pages and the front part.
@@ -66,15 +77,14 @@ pub struct Rooms {
     /// A page that no frame is charged for: the rest of the memory that buffers are cut from.
     spare: u32,
     buffer: u32,
-    detection: Option<Duration>,
+    deadlines: Deadlines,
     seen: BTreeMap<u64, Seen>,
 }
 
 impl Rooms {
-    /// For an interface with this `mtu`, a kernel with this `page` size, and new sockets of `buffer` bytes. A socket that
-    /// is full and takes nothing for `detection` is left out.
-    pub fn new(mtu: u32, page: u32, buffer: u32, detection: Option<Duration>) -> Rooms {
-        Rooms { charge: charge(mtu, page), spare: page, buffer, detection, seen: BTreeMap::new() }
+    /// For an interface with this `mtu`, a kernel with this `page` size, and new sockets of `buffer` bytes.
+    pub fn new(mtu: u32, page: u32, buffer: u32, deadlines: Deadlines) -> Rooms {
+        Rooms { charge: charge(mtu, page), spare: page, buffer, deadlines, seen: BTreeMap::new() }
     }
 
     /// Number of frames that fit into `bytes`.
@@ -100,18 +110,21 @@ impl Rooms {
             let left = u64::from(socket.limit.saturating_sub(socket.used)).saturating_sub(pending);
             let frames = self.frames(left);
             let before = self.seen.get(&socket.cookie).copied();
-            let mut it = before.unwrap_or(Seen { used: socket.used, moved: now, stuck: false });
+            let mut it = before.unwrap_or(Seen { used: socket.used, moved: now, isolated: false });
             if frames > 0 || socket.used < it.used {
-                (it.moved, it.stuck) = (now, false);
+                (it.moved, it.isolated) = (now, false);
             }
-            it.stuck |= self.detection.is_some_and(|time| now.since(it.moved) >= time);
+            let waited = now.since(it.moved);
+            let is_late = |time: Option<Duration>| time.is_some_and(|time| waited >= time);
+            it.isolated |= is_late(self.deadlines.isolation);
             it.used = socket.used;
             seen.insert(socket.cookie, it);
-            if it.stuck {
-                room.stuck += 1;
-            } else {
-                room.frames = room.frames.min(frames);
+            if it.isolated {
+                room.isolated += 1;
+                continue;
             }
+            room.stuck += u32::from(is_late(self.deadlines.detection));
+            room.frames = room.frames.min(frames);
         }
         self.seen = seen;
         room

@@ -1,7 +1,7 @@
 //! Scripted cases with a clock, and a guest whose frames and messages are delayed, lost, duplicated and reordered.
 
 use super::lease::{GRACE, LIFETIME_MAX, Lease, MARK_AGAIN, ROOM_MAX};
-use super::room::{BUFFER_DEFAULT, Rooms, Socket, charge};
+use super::room::{BUFFER_DEFAULT, Deadlines, Rooms, Socket, charge};
 use super::talk::{Marks, Talk};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -140,8 +140,8 @@ fn an_agent_behind_its_own_guests_frames_has_longer_but_not_for_ever() {
 
 #[test]
 fn the_socket_with_the_least_room_rules() {
-    let detection = Duration::from_ms(150);
-    let mut rooms = Rooms::new(1500, 4096, BUFFER_DEFAULT, Some(detection));
+    let deadlines = Deadlines { detection: Some(Duration::from_ms(50)), isolation: Some(Duration::from_ms(150)) };
+    let mut rooms = Rooms::new(1500, 4096, BUFFER_DEFAULT, deadlines);
     assert_eq!((charge(1500, 4096), charge(9000, 4096), charge(1500, 65_536)), (5_376, 17_664, 66_816));
     let most = rooms.most();
     assert_eq!(most, (BUFFER_DEFAULT - 4096) / 5_376);
@@ -156,14 +156,16 @@ fn the_socket_with_the_least_room_rules() {
     assert_eq!((room.frames, room.small), (most, 1));
     // A full socket that no program reads is left out until it moves.
     assert_eq!(rooms.of(ms(10), &[empty, full], 0).frames, 0);
-    assert_eq!(rooms.of(ms(159), &[empty, full], 0).frames, 0);
+    assert_eq!(rooms.of(ms(59), &[empty, full], 0).stuck, 0);
+    let room = rooms.of(ms(159), &[empty, full], 0);
+    assert_eq!((room.frames, room.stuck, room.isolated), (0, 1, 0));
     let room = rooms.of(ms(160), &[empty, full], 0);
-    assert_eq!((room.frames, room.stuck), (most, 1));
+    assert_eq!((room.frames, room.stuck, room.isolated), (most, 0, 1));
     let moved = socket(3, 212_000, 212_992);
     let room = rooms.of(ms(161), &[empty, moved], 0);
-    assert_eq!((room.frames, room.stuck), (0, 0));
-    // Without a detection time the agent waits for the socket.
-    let mut patient = Rooms::new(1500, 4096, BUFFER_DEFAULT, None);
+    assert_eq!((room.frames, room.stuck, room.isolated), (0, 0, 0));
+    // Without an isolation time the agent waits for the socket.
+    let mut patient = Rooms::new(1500, 4096, BUFFER_DEFAULT, Deadlines::default());
     patient.of(ms(0), &[full], 0);
     assert_eq!(patient.of(ms(100_000), &[full], 0).frames, 0);
 }
@@ -231,7 +233,7 @@ struct Guest {
 
 impl Guest {
     fn new() -> Guest {
-        let rooms = Rooms::new(1500, 4096, BUFFER_DEFAULT, None);
+        let rooms = Rooms::new(1500, 4096, BUFFER_DEFAULT, Deadlines::default());
         Guest { ring: VecDeque::new(), waits: VecDeque::new(), used: 0, rooms, seen: 0, lost: 0 }
     }
 

@@ -195,11 +195,16 @@ impl<F: Copy> VSwitch<F> {
     /// Offers a copy of a flooded frame: it enters output queue `k` now or not at all, so that it stalls no port.
     pub fn offer(&mut self, k: usize, frame: F) -> Result<(), Full<F>> {
         // Frames waiting at an input for `k` came first.
-        if self.ports[k].output_len >= self.slots || self.waiting_inputs != 0 && self.is_waited_for(k) {
+        if self.ports[k].output_len >= self.slots || self.has_waiting_inputs(k) {
             return Err(Full(frame));
         }
         self.enter_output(k, frame);
         Ok(())
+    }
+
+    /// Whether frames wait at an input for output `k`.
+    pub fn has_waiting_inputs(&self, k: usize) -> bool {
+        self.waiting_inputs != 0 && self.is_waited_for(k)
     }
 
     /// Removes all frames queued for port `k`.

@@ -4,8 +4,7 @@
 use sluicenet_dataplane::engine::Engine;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::shm::Client;
-use sluicenet_node::vale::ValeConfig;
-use sluicenet_proto::time::Duration as Time;
+use sluicenet_node::vale::{ValeConfig, WatchdogConfig};
 use sluicenet_socket::attach::Attachment;
 use sluicenet_socket::{Config, Host};
 use sluicenet_wire::checksum::PseudoHeader;
@@ -40,7 +39,7 @@ pub fn at(n: u8, port: u16) -> SocketAddrV4 {
 impl Switch {
     /// A switch whose watchdog is off: only tests about time may depend on it.
     pub fn start() -> Switch {
-        Switch::with(ValeConfig { detection_time: Time::from_ms(3_600_000), ..ValeConfig::default() })
+        Switch::with(ValeConfig { watchdog: WatchdogConfig::OFF, ..ValeConfig::default() })
     }
 
     pub fn with(config: ValeConfig) -> Switch {

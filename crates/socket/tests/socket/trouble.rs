@@ -2,7 +2,7 @@
 
 use crate::common::{Raw, Switch, at, errno, ip, mac, until};
 use rustix::io::Errno;
-use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vale::{ValeConfig, WatchdogConfig};
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::Duration as Time;
 use sluicenet_socket::{Config, Host};
@@ -444,7 +444,14 @@ fn garbage_is_counted_and_nothing_else() {
 
 #[test]
 fn the_watchdog_does_not_find_a_host_whose_program_sleeps() {
-    let config = ValeConfig { detection_time: Time::from_ms(100), ..ValeConfig::default() };
+    let config = ValeConfig {
+        watchdog: WatchdogConfig {
+            detection_time: Time::from_ms(100),
+            isolation_time: Time::from_ms(100),
+            ..WatchdogConfig::default()
+        },
+        ..ValeConfig::default()
+    };
     let switch = Switch::with(config);
     let (a, b) = (switch.host(1), switch.host(2));
     let listener = b.listen(80, 1).unwrap();

@@ -102,15 +102,20 @@ impl From<WatchdogAction> for Action {
 }
 
 settings! {
-    /// the action when a port accepts no frames, with the names and defaults of SONiC's PFC watchdog
+    /// the action when a receiver accepts no frames: a port, a socket or a guest. The names are those of SONiC's PFC
+    /// watchdog, and of `isolation_time`
     pub(super) struct WatchdogKeys in "watchdog" (s, d: &ValeConfig) {
-        /// a port that has frames and accepts none for this time is stuck; default 200 ms; at the uplink at least 50
-        /// times its `response`
-        detection_time: Duration [POSITIVE_TIME] = d.detection_time,
-        /// a stuck port that has had room for this time is restored; default 200 ms
-        restoration_time: Duration [POSITIVE_TIME] = d.restoration_time,
-        /// drop: the port receives nothing until it accepts frames again; alert: the event is counted and frames wait;
-        /// off: neither; default drop
+        /// a receiver that has frames and accepts none for this time is stuck, and the switch reports it; default 200
+        /// ms; at the uplink a class that the neighbour pauses for this time, or 50 times its `response` if that is
+        /// longer, is in a storm and is given up
+        detection_time: Duration [POSITIVE_TIME] = d.watchdog.detection_time,
+        /// a receiver that accepts nothing for this time is isolated; a program that pauses for less loses nothing.
+        /// Not for a storm at the uplink. At least `detection_time`; default the larger of 10 s and `detection_time`
+        isolation_time: Option<Duration> [POSITIVE_TIME],
+        /// an isolated port that has had room for this time is restored; default 200 ms
+        restoration_time: Duration [POSITIVE_TIME] = d.watchdog.restoration_time,
+        /// drop: a stuck receiver is reported, then isolated: it receives nothing until it accepts frames again; alert:
+        /// it is reported and frames wait; off: neither; default drop
         action: Option<WatchdogAction>,
     }
 }

@@ -22,7 +22,8 @@ use keys::{
     NetworkKeys, OverlayKeys, ServerKeys, SwitchKeys, UplinkKeys, WatchdogKeys, WeightKeys, ZBridgeKeys, ZCreditKeys,
 };
 use sluicenet_node::gate::StationPolicy;
-use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::uplink::patience;
+use sluicenet_node::vale::{ValeConfig, WatchdogConfig};
 use sluicenet_proto::cee::ets::EtsConfig;
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration as Time;
@@ -268,6 +269,35 @@ impl Config {
     }
 }
 
+impl Config {
+    /// What the switch cannot do with this file although the file is valid, a sentence each.
+    pub fn warnings(&self) -> Vec<String> {
+        self.uplink.iter().filter_map(|uplink| uplink.short_storms(&self.vale.watchdog)).collect()
+    }
+}
+
+impl UplinkConfig {
+    /// Without credits a receiver on another server that reads nothing has its whole class paused, and the watchdog gives
+    /// the class up sooner than it would isolate that receiver.
+    fn short_storms(&self, watchdog: &WatchdogConfig) -> Option<String> {
+        let held_elsewhere = |overlay: &OverlayConfig| overlay.credits.is_some() || overlay.tcp_tunnel.is_some();
+        if self.lossless.is_empty() || self.overlay.as_ref().is_some_and(held_elsewhere) {
+            return None;
+        }
+        let isolation = watchdog.isolates_after()?;
+        let storm = watchdog.detection_time.max(patience(self.response));
+        (storm < isolation).then(|| {
+            format!(
+                "the uplink gives up a class that its neighbour pauses for {} ms: if one receiver on another server reads \
+                 nothing for so long, frames of its class for all receivers there are lost; [zcredit] on all servers \
+                 prevents this, or a `response` of at least {} ms at both ends, or `action = \"alert\"`",
+                storm.as_us() / 1_000,
+                (isolation.as_us() / 1_000).div_ceil(patience(Time::from_ms(1)).as_us() / 1_000),
+            )
+        })
+    }
+}
+
 fn vale_config(root: &Section<'_>, (s_switch, switch): (&Section<'_>, &SwitchKeys)) -> Result<ValeConfig> {
     let d = ValeConfig::default();
     let (stations, ports) = (switch.stations, switch.ports);
@@ -278,18 +308,27 @@ fn vale_config(root: &Section<'_>, (s_switch, switch): (&Section<'_>, &SwitchKey
             format!("{stations_per_port} stations for each of {ports} ports are more than the {stations} of the table");
         return Err(s_switch.error("stations_per_port", why).hint("see `stations` and `ports`"));
     }
-    let watchdog = WatchdogKeys::read(&root.section("watchdog")?, &d)?;
+    let watchdog = watchdog_config(&root.section("watchdog")?, &d)?;
     Ok(ValeConfig {
         slots: switch.slots,
         lossless: switch.lossless.as_deref().map_or(d.lossless, priorities),
         stations: stations as usize,
         stations_per_port,
         aging_time: switch.aging_time.value(),
-        detection_time: watchdog.detection_time,
-        restoration_time: watchdog.restoration_time,
-        action: watchdog.action.map_or(d.action, Into::into),
+        watchdog,
         ..d
     })
+}
+
+fn watchdog_config(s: &Section<'_>, d: &ValeConfig) -> Result<WatchdogConfig> {
+    let WatchdogKeys { detection_time, isolation_time, restoration_time, action } = WatchdogKeys::read(s, d)?;
+    if isolation_time.is_some_and(|time| time < detection_time) {
+        let why = "a receiver cannot be isolated before it is found stuck";
+        return Err(s.error("isolation_time", why).expected("at least `detection_time`"));
+    }
+    let isolation_time = isolation_time.unwrap_or(d.watchdog.isolation_time.max(detection_time));
+    let action = action.map_or(d.watchdog.action, Into::into);
+    Ok(WatchdogConfig { action, detection_time, isolation_time, restoration_time })
 }
 
 fn priorities(list: &[u8]) -> PrioritySet {

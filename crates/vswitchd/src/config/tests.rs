@@ -39,9 +39,11 @@ fn a_file_says_what_the_switch_is() {
     )
     .unwrap();
     assert_eq!((config.name.as_str(), config.vale.slots, config.vale.lossless.0), ("vs", 64, 0b11000));
-    assert_eq!((config.vale.detection_time, config.vale.action), (Time::from_ms(400), Action::Alert));
+    let watchdog = config.vale.watchdog;
+    assert_eq!((watchdog.detection_time, watchdog.action), (Time::from_ms(400), Action::Alert));
+    assert_eq!((watchdog.isolation_time, watchdog.isolates_after()), (Time::from_secs(10), None));
     assert_eq!((config.metrics, config.log), (Some(SocketAddr::from(([127, 0, 0, 1], 9464))), LogFormat::Json));
-    assert_eq!(config.vale.restoration_time, Time::from_ms(200));
+    assert_eq!(watchdog.restoration_time, Time::from_ms(200));
     let own = [2, 0, 0, 0, 0, 10];
     let guard = Guard {
         macs: vec![MacAddress(own)],
@@ -145,6 +147,7 @@ fn what_is_wrong_is_refused_with_its_line() {
         ("[switch]\nlossless = [8]", 2, "out of range"),
         ("[watchdog]\ndetection_time = 200", 2, "needs a unit"),
         ("[watchdog]\ndetection_time = \"0 s\"", 2, "`detection_time` of 0 is out of range in [watchdog]"),
+        ("[watchdog]\nisolation_time = \"100 ms\"", 2, "at least `detection_time`"),
         ("[[port]]\nkind = \"shm\"", 1, "`name` is missing"),
         ("[[port]]\nname = \"a\"", 1, "`kind` is missing"),
         ("[[port]]\nname = \"a\"\nkind = \"tun\"", 3, "unknown kind `tun`"),

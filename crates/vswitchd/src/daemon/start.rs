@@ -123,6 +123,7 @@ impl Daemon {
             capabilities = left.capabilities,
             "switch started"
         );
+        config.warnings().into_iter().for_each(|reason| warn!(reason, "losses to expect"));
         let policy = config.policy.clone();
         let daemon = Arc::new(Daemon {
             remote,

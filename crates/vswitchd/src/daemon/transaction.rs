@@ -72,7 +72,7 @@ struct Change {
 impl Change {
     /// Returns the last states of the closed ports, and why ports are absent.
     fn apply(self, engine: &mut Engine) -> (Vec<PortReport>, Vec<(PortConfig, Failure)>) {
-        engine.set_watchdog(self.vale.action, self.vale.detection_time, self.vale.restoration_time);
+        engine.set_watchdog(self.vale.watchdog);
         engine.set_aging_time(self.vale.aging_time);
         // The new policy comes before its new endpoints send.
         if let Some(policy) = self.policy {

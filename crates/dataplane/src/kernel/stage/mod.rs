@@ -10,21 +10,27 @@
 //!   with its sender; in a lossy class it is dropped. A quarter of the room is for frames without a socket.
 //! - For a UDP port without a socket the kernel answers by ICMP and drops the frame. Such frames go at a bounded rate;
 //!   frames beyond it are dropped here, by name.
-//! - Frames that are not UDP for one station, or not for this host, need no credit: TCP has a window of its own.
+//! - A datagram for a group goes when all its sockets have room ([`group`]).
+//! - Frames that are not UDP, or not for this host, need no credit: TCP has a window of its own.
 
+mod group;
 mod pieces;
 mod socket_queue;
 
 use super::diag::Socket;
 use super::truesize::TrueSize;
+pub(super) use group::Receiver;
+use group::{Group, GroupKey};
 use pieces::Pieces;
 pub(super) use pieces::{Frame, Sender};
+use sluicenet_node::vale::WatchdogConfig;
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::{Cargo, Flow};
 use socket_queue::{Kind, SocketQueue, Waiting};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::net::IpAddr;
 
 /// How long a flow goes to the socket that was found for it before it is looked up again.
 const FLOW_LASTS: Duration = Duration::from_ms(10);
@@ -41,6 +47,8 @@ const SOCKETS_MOST: usize = 1024;
 pub(super) enum Found {
     /// A socket.
     Socket(Socket),
+    /// All sockets at the port of a group.
+    Group,
     /// The frame is for this host, and no socket is there: the kernel answers by ICMP.
     Nobody,
     /// The frame is for another host: the kernel forwards or drops it.
@@ -51,6 +59,8 @@ pub(super) enum Found {
 pub(super) trait Host {
     /// The receiver of the datagrams of a flow.
     fn find(&mut self, flow: &Flow) -> io::Result<Found>;
+    /// All sockets that may receive the datagrams of a group's flow. Returns the time that the question took.
+    fn find_group(&mut self, flow: &Flow, all: &mut Vec<Receiver>) -> io::Result<Duration>;
     /// Memory, in bytes, of the frames that were sent and that no stack has taken in yet.
     fn in_flight(&mut self) -> io::Result<u32>;
 }
@@ -58,17 +68,21 @@ pub(super) trait Host {
 /// Frames that were dropped here, and questions asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StageCounters {
-    /// Of a socket that took nothing for the deadline.
+    /// Of a socket that was isolated.
     pub watchdog: u64,
+    /// Times a socket had taken nothing for the detection time.
+    pub stuck: u64,
     /// Times a socket was isolated.
     pub isolated: u64,
+    /// Of those, times a socket was isolated before its time because there were no buffers left.
+    pub isolated_for_room: u64,
     /// Times a socket used up its share of the room.
     pub share_used_up: u64,
     /// For which there was no socket: handed over for the kernel to answer.
     pub no_socket: u64,
     /// Datagrams without a socket beyond the rate at which the kernel answers: dropped here.
     pub no_socket_dropped: u64,
-    /// For a group: no credit is asked for.
+    /// For a group.
     pub group: u64,
     /// Fragments of datagrams that were never whole.
     pub stray_fragments: u64,
@@ -85,14 +99,23 @@ pub(super) struct Stage {
     vacant: Vec<usize>,
     sockets: HashMap<u64, usize>,
     flows: HashMap<Flow, (usize, Instant)>,
+    /// The queue of each group, and the groups by number.
+    groups_by_key: HashMap<GroupKey, usize>,
+    groups: Vec<Option<Group>>,
+    /// No question about a group comes before.
+    ask_groups_next: Instant,
+    /// The answer to the last one.
+    receivers: Vec<Receiver>,
     pieces: Pieces,
     /// Queues with frames, in the order of service.
     active: VecDeque<usize>,
     /// Frames in the queues of sockets. With the fragments of incomplete datagrams there may be at most `room`.
     waiting: usize,
     room: usize,
+    /// All frames that the port can hold here.
+    buffers: usize,
     charges: TrueSize,
-    deadline: Option<Duration>,
+    watchdog: WatchdogConfig,
     /// Bytes of all frames that went.
     sent: u64,
     pub counters: StageCounters,
@@ -102,28 +125,33 @@ const OPEN: usize = 0;
 const NOBODY: usize = 1;
 
 impl Stage {
-    /// An empty stage with `buffers`. A socket that takes nothing for `deadline` is isolated.
-    pub fn new(charges: TrueSize, buffers: u32, deadline: Option<Duration>) -> Stage {
+    /// An empty stage with `buffers`.
+    pub fn new(charges: TrueSize, buffers: u32, watchdog: WatchdogConfig) -> Stage {
         let buffers = buffers as usize;
         Stage {
             queues: vec![SocketQueue::new(Kind::Open), SocketQueue::new(Kind::Nobody)],
             vacant: Vec::new(),
             sockets: HashMap::new(),
             flows: HashMap::new(),
+            groups_by_key: HashMap::new(),
+            groups: Vec::new(),
+            ask_groups_next: Instant::ZERO,
+            receivers: Vec::new(),
             pieces: Pieces::new(buffers / 4),
             active: VecDeque::new(),
             waiting: 0,
             room: (buffers - buffers / 4).max(1),
+            buffers,
             charges,
-            deadline,
+            watchdog,
             sent: 0,
             counters: StageCounters::default(),
         }
     }
 
-    /// Changes the deadline.
-    pub fn set_deadline(&mut self, deadline: Option<Duration>) {
-        self.deadline = deadline;
+    /// Changes the watchdog over sockets.
+    pub fn set_watchdog(&mut self, watchdog: WatchdogConfig) {
+        self.watchdog = watchdog;
     }
 
     /// Whether no complete datagram waits.
@@ -157,12 +185,15 @@ impl Stage {
                 Some(flow) => (flow, 1),
                 None => return Ok(true),
             },
-            Cargo::Group | Cargo::Other => return Ok(true),
+            Cargo::Other => return Ok(true),
         };
+        if flow.group && !self.may_have_group(now, &flow) {
+            return Ok(false);
+        }
         let free = self.room.saturating_sub(self.waiting + self.pieces.frames());
         let queue = self.queue_of(now, &flow, host)?;
         let it = &mut self.queues[queue];
-        let full = matches!(it.kind, Kind::Socket(_)) && !it.isolated && it.of_class(class) > free / part;
+        let full = it.kind.needs_room() && !it.isolated && it.of_class(class) > free / part;
         if part == 2 {
             let before = it.set_full(class, full);
             self.counters.share_used_up += u64::from(full && !before);
@@ -194,8 +225,7 @@ impl Stage {
                     None => Ok(()),
                 }
             }
-            Cargo::Group | Cargo::Other => {
-                self.counters.group += u64::from(cargo == Cargo::Group);
+            Cargo::Other => {
                 self.wait(OPEN, None, &[frame]);
                 Ok(())
             }
@@ -246,7 +276,7 @@ impl Stage {
         }
         let before = it.frames.len();
         frames.into_iter().for_each(|waiting| it.push(waiting));
-        if matches!(it.kind, Kind::Socket(_)) {
+        if it.kind.needs_room() {
             self.waiting += it.frames.len() - before;
         }
         self.rest(queue);
@@ -254,7 +284,7 @@ impl Stage {
 
     /// Frames have left a queue.
     fn left(&mut self, queue: usize, count: usize) {
-        if matches!(self.queues[queue].kind, Kind::Socket(_)) {
+        if self.queues[queue].kind.needs_room() {
             self.waiting -= count;
         }
         self.rest(queue);
@@ -269,8 +299,12 @@ impl Stage {
 
     /// The queue of a flow.
     fn queue_of(&mut self, now: Instant, flow: &Flow, host: &mut impl Host) -> io::Result<usize> {
+        if flow.group && is_group(flow.destination) {
+            return Ok(self.group_queue(now, flow).unwrap_or(OPEN));
+        }
+        // A socket that is found stuck is asked about with its frames; its other flows wait until it moves.
         if let Some(&(queue, since)) = self.flows.get(flow)
-            && now.since(since) < FLOW_LASTS
+            && (now.since(since) < FLOW_LASTS || self.queues[queue].is_reported())
         {
             return Ok(queue);
         }
@@ -285,6 +319,7 @@ impl Stage {
         let queue = match host.find(flow)? {
             Found::Nobody => NOBODY,
             Found::Elsewhere => OPEN,
+            Found::Group => self.group_queue(now, flow).unwrap_or(OPEN),
             Found::Socket(socket) => {
                 let queue = match self.sockets.get(&socket.cookie) {
                     Some(&queue) => queue,
@@ -311,8 +346,17 @@ impl Stage {
         if self.sockets.len() >= SOCKETS_MOST {
             self.forget_idle();
         }
-        let fresh = SocketQueue::new(Kind::Socket(cookie));
-        let queue = match self.vacant.pop() {
+        self.add_queue(cookie)
+    }
+
+    fn add_queue(&mut self, cookie: u64) -> usize {
+        let queue = self.vacant_queue(SocketQueue::new(Kind::Socket(cookie)));
+        self.sockets.insert(cookie, queue);
+        queue
+    }
+
+    fn vacant_queue(&mut self, fresh: SocketQueue) -> usize {
+        match self.vacant.pop() {
             Some(queue) => {
                 self.queues[queue] = fresh;
                 queue
@@ -321,17 +365,18 @@ impl Stage {
                 self.queues.push(fresh);
                 self.queues.len() - 1
             }
-        };
-        self.sockets.insert(cookie, queue);
-        queue
+        }
     }
 
     /// Forgets sockets without waiting frames.
     fn forget_idle(&mut self) {
         self.flows.clear();
+        self.forget_members();
+        let members: HashSet<usize> = self.groups.iter().flatten().flat_map(Group::queues).collect();
         let (queues, vacant) = (&self.queues, &mut self.vacant);
         self.sockets.retain(|_, &mut queue| {
-            let keep = !queues[queue].frames.is_empty() || queues[queue].reserved() > 0;
+            let it = &queues[queue];
+            let keep = it.is_waited_for() || it.reserved() > 0 || members.contains(&queue);
             if !keep {
                 vacant.push(queue);
             }
@@ -341,6 +386,7 @@ impl Stage {
 
     /// Moves the datagrams of a flow to the end of another queue: the flow's socket has changed.
     fn move_flow(&mut self, flow: &Flow, from: usize, to: usize) {
+        self.give_back_grants(from);
         let frames = self.queues[from].take_flow(flow);
         self.left(from, frames.len());
         self.enqueue(to, frames);
@@ -379,6 +425,7 @@ impl Stage {
         match self.queues[queue].kind {
             Kind::Open => buffers.extend(self.queues[OPEN].frames.iter().take(most).map(|w| w.frame.buffer)),
             Kind::Nobody => self.offer_to_nobody(now, host, most, buffers, release)?,
+            Kind::Group(_) => self.offer_to_group(now, queue, host, most, buffers, release)?,
             Kind::Socket(_) => {
                 self.queues[queue].fill(now, most, buffers);
                 if buffers.is_empty() {
@@ -427,14 +474,24 @@ impl Stage {
         Ok(())
     }
 
-    /// Drops the frames for a socket that has taken nothing for the deadline.
+    /// Reports a socket that has taken nothing for the detection time, and drops the frames for one that has taken nothing for
+    /// the isolation time, or is the one that holds most buffers when there are none left.
     fn watch(&mut self, queue: usize, release: &mut impl FnMut(u32)) {
+        let WatchdogConfig { detection_time, .. } = self.watchdog;
         let it = &mut self.queues[queue];
-        if !self.deadline.is_some_and(|deadline| it.is_stuck(deadline)) {
+        if self.watchdog.reports_after().is_some_and(|time| it.becomes_stuck(time)) {
+            self.counters.stuck += 1;
+        }
+        let Some(isolation_time) = self.watchdog.isolates_after() else { return };
+        let late = it.is_stuck(isolation_time);
+        let in_the_way = || self.has_no_room() && self.fullest(detection_time) == Some(queue);
+        if !late && !in_the_way() {
             return;
         }
+        let it = &mut self.queues[queue];
         it.isolated = true;
         self.counters.isolated += 1;
+        self.counters.isolated_for_room += u64::from(!late);
         let mut count = 0;
         it.drop_all(&mut |waiting| {
             count += 1;
@@ -442,6 +499,30 @@ impl Stage {
         });
         self.counters.watchdog += count as u64;
         self.left(queue, count);
+    }
+
+    /// Whether so few buffers are left that the port may soon take nothing for anybody.
+    fn has_no_room(&self) -> bool {
+        let others = self.queues[OPEN].frames.len() + self.queues[NOBODY].frames.len() + self.pieces.frames();
+        self.waiting + others + self.buffers / 16 >= self.buffers
+    }
+
+    /// The sockets that have frames, have taken none for the detection time, and are still waited for.
+    pub fn stuck_now(&self) -> u64 {
+        self.sockets.values().filter(|&&queue| self.queues[queue].is_reported()).count() as u64
+    }
+
+    /// Of the sockets that have taken nothing for a time, the one for which most frames wait.
+    fn fullest(&self, stuck_for: Duration) -> Option<usize> {
+        let waits_for = |queue: usize| match self.queues[queue].kind {
+            Kind::Socket(_) => Some(queue),
+            Kind::Group(group) => self.groups[group].as_ref()?.waits_for(),
+            Kind::Open | Kind::Nobody => None,
+        };
+        let waiting =
+            self.active.iter().filter_map(|&queue| Some((self.queues[queue].frames.len(), waits_for(queue)?)));
+        let stuck = waiting.filter(|&(_, socket)| self.queues[socket].is_stuck(stuck_for));
+        stuck.max().map(|(_, socket)| socket)
     }
 
     /// The first `count` frames of a queue were sent.
@@ -452,6 +533,11 @@ impl Stage {
             self.sent += u64::from(len);
             if let Some(waiting) = it.take(self.sent) {
                 release(waiting.frame.buffer);
+                if let Kind::Group(group) = it.kind {
+                    self.counters.group += 1;
+                    let first = waiting.flow.filter(|_| !waiting.follows);
+                    self.sent_to_group(queue, group, first.map(|flow| (waiting.need, flow)));
+                }
             }
             self.counters.no_socket += u64::from(queue == NOBODY);
         }
@@ -461,6 +547,7 @@ impl Stage {
     /// The first frame of a queue can never be sent: drops its datagram.
     pub fn refuse(&mut self, queue: usize, release: &mut impl FnMut(u32)) {
         let mut count = 0;
+        self.give_back_grants(queue);
         self.queues[queue].drop_first(&mut |waiting| {
             count += 1;
             release(waiting.frame.buffer);
@@ -491,7 +578,17 @@ impl Stage {
     }
 }
 
+/// Whether an address is always that of a group; directed broadcasts are known to the kernel only.
+pub(super) fn is_group(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_multicast(),
+    }
+}
+
 #[cfg(test)]
 mod fairness;
+#[cfg(test)]
+mod group_tests;
 #[cfg(test)]
 mod tests;

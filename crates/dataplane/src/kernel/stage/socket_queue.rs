@@ -12,8 +12,11 @@ const ROOM_LASTS: Duration = Duration::from_ms(1);
 /// The shortest and the longest time between two questions about one socket that is full.
 const ASK_AGAIN: Duration = Duration::from_us(20);
 const ASK_AT_LEAST: Duration = Duration::from_ms(1);
+/// A socket that has taken nothing for long is asked about less often: it waits this fraction longer than it did anyway, and
+/// many stopped sockets cost no other port its processor.
+const ASK_PART: u64 = 16;
 /// At most this much of the time between two questions counts as time in which a socket took nothing; for the rest this process
-/// may not have run.
+/// may not have run. No question comes later.
 const WATCHED_MOST: Duration = Duration::from_ms(20);
 
 /// A waiting frame.
@@ -36,6 +39,15 @@ pub(super) enum Kind {
     Nobody,
     /// A socket, by its cookie.
     Socket(u64),
+    /// All sockets that receive the datagrams of a group, by the number of the group.
+    Group(usize),
+}
+
+impl Kind {
+    /// Whether frames wait for room.
+    pub fn needs_room(self) -> bool {
+        matches!(self, Kind::Socket(_) | Kind::Group(_))
+    }
 }
 
 #[derive(Debug)]
@@ -58,9 +70,18 @@ pub(super) struct SocketQueue {
     queued: u32,
     /// How long the socket has taken nothing.
     stuck: Duration,
+    /// Whether it was counted as stuck for that.
+    reported: bool,
     pub isolated: bool,
     /// Classes that have used up their share, one bit each; each event is counted once.
     full: u8,
+    /// The charge of a group's datagrams that have taken room here and have not gone.
+    taken: i64,
+    /// Bytes of the next room that are kept for groups' datagrams, and these groups in the order of their turns.
+    kept: i64,
+    groups: VecDeque<usize>,
+    /// Whether the last room was taken for a group's datagram: the next one is for the socket's own frames.
+    own_turn: bool,
     /// The charge of a datagram whose first frames have been sent and whose others wait at the front.
     begun: i64,
     /// Fragmented datagrams that were sent and that the stack may not have taken in yet: the bytes sent in all at that time,
@@ -85,8 +106,13 @@ impl SocketQueue {
             used: 0,
             queued: 0,
             stuck: Duration::ZERO,
+            reported: false,
             isolated: false,
             full: 0,
+            taken: 0,
+            kept: 0,
+            groups: VecDeque::new(),
+            own_turn: false,
             begun: 0,
             settling: VecDeque::new(),
             last: 0,
@@ -95,7 +121,12 @@ impl SocketQueue {
 
     /// The first frame starts to wait.
     pub fn begin_to_wait(&mut self) {
-        self.stuck = Duration::ZERO;
+        self.has_moved();
+    }
+
+    /// The socket has taken something.
+    fn has_moved(&mut self) {
+        (self.stuck, self.reported) = (Duration::ZERO, false);
     }
 
     /// The waiting frames of a class.
@@ -131,7 +162,7 @@ impl SocketQueue {
 
     /// The charge for frames that the socket does not show yet.
     pub fn reserved(&self) -> i64 {
-        self.begun + self.settling.iter().map(|&(_, charge)| charge).sum::<i64>()
+        self.taken + self.begun + self.settling.iter().map(|&(_, charge)| charge).sum::<i64>()
     }
 
     /// The kernel's answers about the memory in flight, and then about the socket; `sent` bytes were sent in all.
@@ -151,26 +182,103 @@ impl SocketQueue {
         self.empty = socket.used == 0 && in_flight == 0 && reserved == 0;
         // Memory is returned in large steps, a quarter of the buffer; the unread bytes decrease with each datagram.
         if socket.queued < self.queued || socket.used < self.used || socket.used == 0 {
-            self.stuck = Duration::ZERO;
+            self.has_moved();
             self.pause = ASK_AGAIN;
             self.isolated = false;
         } else {
             self.stuck += now.since(self.asked).min(WATCHED_MOST);
-            self.pause = Duration((2 * self.pause.0).min(ASK_AT_LEAST.0));
+            self.pause = Duration((2 * self.pause.0).min(self.longest_pause().0));
         }
         (self.used, self.queued, self.asked) = (socket.used, socket.queued, now);
         self.ask_next = now.saturating_add(self.pause);
     }
 
+    /// The longest time until the next question.
+    pub fn longest_pause(&self) -> Duration {
+        // Frames for an isolated socket do not wait: it is asked about as often as at first, when frames come.
+        let waited = if self.isolated { Duration::ZERO } else { Duration(self.stuck.0 / ASK_PART) };
+        ASK_AT_LEAST.max(waited).min(WATCHED_MOST)
+    }
+
+    /// The group's sockets were asked about; the next question comes after `longest` at the latest.
+    pub fn ask_again(&mut self, now: Instant, longest: Duration) {
+        self.ask_next = now.saturating_add(self.pause);
+        self.pause = Duration((2 * self.pause.0).min(longest.max(ASK_AGAIN).0));
+    }
+
+    /// Takes room for a datagram of a group, unless it is another's turn.
+    pub fn take_room(&mut self, now: Instant, group: usize, need: i64) -> bool {
+        let first = self.groups.front().copied();
+        let is_others_turn = self.own_turn && !self.frames.is_empty() || first.is_some_and(|first| first != group);
+        let fresh = now.since(self.asked) < ROOM_LASTS;
+        if is_others_turn || !fresh || !(self.credit >= need || self.empty) {
+            return false;
+        }
+        if first.is_some() {
+            self.keep_no_room(group, need);
+        }
+        self.own_turn = true;
+        self.credit -= need;
+        self.taken += need;
+        self.empty = false;
+        true
+    }
+
+    /// Keeps room for a group's datagram, in its turn.
+    pub fn keep_room(&mut self, group: usize, need: i64) {
+        self.groups.push_back(group);
+        self.kept += need;
+    }
+
+    /// Keeps it no longer.
+    pub fn keep_no_room(&mut self, group: usize, need: i64) {
+        self.groups.retain(|&other| other != group);
+        self.kept -= need;
+    }
+
+    /// The datagram that took room will not go.
+    pub fn give_room_back(&mut self, need: i64) {
+        self.taken -= need;
+        self.credit += need;
+        self.own_turn = false;
+    }
+
+    /// The datagram that took room has gone, after which `sent` bytes were sent in all; in fragments if it `settles`.
+    pub fn use_room(&mut self, need: i64, settles: bool, sent: u64) {
+        self.taken -= need;
+        if settles {
+            self.settling.push_back((sent, need));
+        }
+        self.has_moved();
+        self.pause = ASK_AGAIN;
+        self.last = sent;
+    }
+
+    /// Whether frames wait for the socket: its own, or those of a group.
+    pub fn is_waited_for(&self) -> bool {
+        !self.frames.is_empty() || self.kept > 0
+    }
+
     /// Whether frames wait and the socket has taken nothing for `deadline`.
     pub fn is_stuck(&self, deadline: Duration) -> bool {
-        !self.frames.is_empty() && self.stuck >= deadline
+        self.is_waited_for() && self.stuck >= deadline
+    }
+
+    /// Whether the socket is found stuck now, for the first time since it last took something.
+    pub fn becomes_stuck(&mut self, deadline: Duration) -> bool {
+        self.is_stuck(deadline) && !std::mem::replace(&mut self.reported, true)
+    }
+
+    /// Whether the socket was found stuck, has taken nothing since, and is still waited for.
+    pub fn is_reported(&self) -> bool {
+        self.reported && self.is_waited_for() && !self.isolated
     }
 
     /// Up to `most` frames that the socket's credit covers.
     pub fn fill(&self, now: Instant, most: usize, buffers: &mut Vec<u32>) {
         let fresh = now.since(self.asked) < ROOM_LASTS;
-        let (mut credit, mut empty) = (self.credit, self.empty);
+        let kept = if self.own_turn { 0 } else { self.kept };
+        let (mut credit, mut empty) = (self.credit - kept, self.empty && kept == 0);
         for waiting in self.frames.iter().take(most) {
             if !waiting.follows {
                 if !fresh || !(credit >= waiting.need || empty) {
@@ -183,16 +291,23 @@ impl SocketQueue {
         }
     }
 
+    /// The room that is taken for datagrams of groups, and the room that is kept for them.
+    #[cfg(test)]
+    pub fn room_of_groups(&self) -> (i64, i64) {
+        (self.taken, self.kept)
+    }
+
     /// Removes the first frame, after it was sent; `sent` bytes were then sent in all.
     pub fn take(&mut self, sent: u64) -> Option<Waiting> {
         let waiting = self.pop_first()?;
-        self.stuck = Duration::ZERO;
+        self.has_moved();
         self.pause = ASK_AGAIN;
         self.last = sent;
         if !matches!(self.kind, Kind::Socket(_)) {
             return Some(waiting);
         }
         self.empty = false;
+        self.own_turn = false;
         if !waiting.follows {
             self.credit -= waiting.need;
         }

@@ -1,7 +1,7 @@
 //! The settings of a valve.
 
 use crate::kernel::error::KernelError;
-use sluicenet_proto::time::Duration;
+use sluicenet_node::vale::WatchdogConfig;
 use std::io;
 
 /// The settings of a port.
@@ -15,21 +15,13 @@ pub struct ValveConfig {
     pub offload: bool,
     /// Budget of one poll in frames; a poll can bring twice as many.
     pub budget: u32,
-    /// A socket that has taken no frame for this time is isolated, and its frames are dropped by name. Without it, senders wait
-    /// for the socket forever.
-    pub detection_time: Option<Duration>,
+    /// The watchdog over the tenant's sockets.
+    pub watchdog: WatchdogConfig,
 }
 
 impl Default for ValveConfig {
-    /// The detection time is that of SONiC's PFC watchdog.
     fn default() -> ValveConfig {
-        ValveConfig {
-            buffers: 1024,
-            stage: 1024,
-            offload: true,
-            budget: 64,
-            detection_time: Some(Duration::from_ms(200)),
-        }
+        ValveConfig { buffers: 1024, stage: 1024, offload: true, budget: 64, watchdog: WatchdogConfig::default() }
     }
 }
 

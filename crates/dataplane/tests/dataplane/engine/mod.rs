@@ -1,4 +1,5 @@
 //! The switch over ports in shared memory: nothing lost under overload, hostile programs contained.
+mod groups;
 mod offload;
 mod overload;
 mod ports;
@@ -8,7 +9,7 @@ mod watching;
 
 use sluicenet_dataplane::engine::Engine;
 use sluicenet_dataplane::shm::{Access, Client};
-use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vale::{Action, ValeConfig, WatchdogConfig};
 use sluicenet_proto::time::Duration;
 
 fn mac(n: usize) -> [u8; 6] {
@@ -26,9 +27,15 @@ fn frame(from: usize, to: usize, number: u64, len: usize) -> Vec<u8> {
     frame
 }
 
+/// A watchdog that isolates a receiver as soon as it finds it stuck.
+fn quick(time: Duration) -> WatchdogConfig {
+    let [detection_time, isolation_time, restoration_time] = [time; 3];
+    WatchdogConfig { action: Action::Drop, detection_time, isolation_time, restoration_time }
+}
+
 /// No watchdog: however slow the machine, only tests about it may hang on time.
 fn patient() -> ValeConfig {
-    ValeConfig { detection_time: Duration::from_ms(3_600_000), ..ValeConfig::default() }
+    ValeConfig { watchdog: WatchdogConfig::OFF, ..ValeConfig::default() }
 }
 
 /// A switch with a program at every port.

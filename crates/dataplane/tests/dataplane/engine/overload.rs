@@ -82,12 +82,7 @@ fn a_stopped_receiver_stops_nobody_else() {
 
 #[test]
 fn the_watchdog_frees_who_waits_for_a_stuck_receiver() {
-    let config = ValeConfig {
-        slots: 16,
-        detection_time: Duration::from_ms(20),
-        restoration_time: Duration::from_ms(20),
-        ..patient()
-    };
+    let config = ValeConfig { slots: 16, watchdog: quick(Duration::from_ms(20)), ..patient() };
     let (mut engine, mut clients) = switch(3, 64, config);
     let start = std::time::Instant::now();
     let mut through = 0;

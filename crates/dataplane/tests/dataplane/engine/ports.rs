@@ -76,7 +76,10 @@ fn entries_that_name_nothing_are_counted_and_skipped() {
     engine.round();
     // The last entry is a frame of zeros, for a station that no port has, and from an address that is no machine's.
     let report = engine.report(0).unwrap();
-    assert_eq!(report.own, [("bad_entries", 5), ("sockets_stuck", 0), ("sockets_ignored", 0)]);
+    assert_eq!(
+        report.own,
+        [("bad_entries", 5), ("sockets_stuck", 0), ("sockets_stuck_now", 0), ("sockets_ignored", 0)]
+    );
     assert_eq!(report.counters.refused.total_frames() + report.counters.accepted, 1);
     assert!(good.send(&frame(1, 0, 1, 64)).unwrap());
     engine.ledger();

@@ -61,8 +61,7 @@ fn who_looks_on_sees_what_passes_and_what_is_dropped() {
 
 #[test]
 fn what_happens_seldom_is_told() {
-    let config =
-        ValeConfig { detection_time: Duration::from_ms(1), restoration_time: Duration::from_ms(1), ..patient() };
+    let config = ValeConfig { watchdog: quick(Duration::from_ms(1)), ..patient() };
     let (mut engine, mut clients) = switch(2, 2, config);
     let events = engine.events();
     let told = |engine: &mut Engine, wanted: Happened| loop {

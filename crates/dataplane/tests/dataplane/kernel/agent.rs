@@ -7,6 +7,7 @@ use sluicenet_dataplane::kernel::lan::{DEVICE, Lan, Wiring};
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
 use sluicenet_dataplane::port::Port;
+use sluicenet_proto::agent::room::Deadlines;
 use sluicenet_proto::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,7 +31,7 @@ fn with_agent<T>(switch: &Running, inside: impl FnOnce() -> T) -> (T, AgentCount
     std::thread::scope(|scope| {
         let agent = scope.spawn(|| {
             let outcome = lan.tenant(2).enter(|| {
-                let config = AgentConfig { interface: DEVICE.into(), detection_time: None };
+                let config = AgentConfig { interface: DEVICE.into(), deadlines: Deadlines::default() };
                 let mut agent = Agent::open(config).unwrap();
                 agent.run(&stop, &mut |notice| println!("{notice:?}")).unwrap();
                 agent.counters
@@ -124,8 +125,8 @@ fn an_agent_that_hangs_limits_nobody_for_long() {
         return;
     }
     let switch = taps("hangs");
-    let agent = |detection_time| {
-        let config = AgentConfig { interface: DEVICE.into(), detection_time };
+    let agent = |detection| {
+        let config = AgentConfig { interface: DEVICE.into(), deadlines: Deadlines { detection, isolation: None } };
         Agent::open(config)
     };
     let to = Lan::socket(2, 7000);

@@ -8,9 +8,8 @@ use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
 use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
 use sluicenet_dataplane::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
-use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vale::{ValeConfig, WatchdogConfig};
 use sluicenet_proto::frame::PrioritySet;
-use sluicenet_proto::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -64,7 +63,7 @@ fn a_class_waits_alone(tag: &str, open: impl FnOnce(&Lan) -> Box<dyn Port>) {
     let port = open(&lan);
     lan.configure(0).unwrap();
     // Queues far shorter than the number of frames, so that frames wait at the port.
-    let vale = ValeConfig { slots: 32, detection_time: Duration::from_ms(3_600_000), ..ValeConfig::default() };
+    let vale = ValeConfig { slots: 32, watchdog: WatchdogConfig::OFF, ..ValeConfig::default() };
     let mut engine = Engine::new(2, vale);
     let (takes, got) = (Arc::new(AtomicU8::new(0)), Arc::new(Mutex::new(Vec::new())));
     takes.store(!(1 << 3), Ordering::Relaxed);

@@ -7,13 +7,14 @@ use sluicenet_dataplane::kernel::lan::{DEVICE, Lan, Wiring};
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_dataplane::kernel::valve::ValveConfig;
+use sluicenet_node::vale::WatchdogConfig;
 use sluicenet_proto::frame::PrioritySet;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn config() -> ValveConfig {
-    ValveConfig { detection_time: None, ..ValveConfig::default() }
+    ValveConfig { watchdog: WatchdogConfig::OFF, ..ValveConfig::default() }
 }
 
 fn sender(switch: &Running, i: usize, to: usize, payload: usize) -> Sender {

@@ -5,6 +5,7 @@ use sluicenet_dataplane::engine::{Event, Happened};
 use sluicenet_dataplane::kernel::lan::Lan;
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::valve::ValveConfig;
+use sluicenet_node::vale::WatchdogConfig;
 
 /// Three times, all of them begin at once when the switch sleeps: no switch polls then, the kernel does.
 #[test]
@@ -15,7 +16,8 @@ fn a_thousand_sockets_that_begin_while_the_switch_sleeps_lose_nothing() {
     const SOCKETS: u16 = 1_000;
     const EACH: u64 = 150;
     const PAYLOAD: usize = 1_400;
-    let switch = Running::valves("thousand", 2, ValveConfig { detection_time: None, ..ValveConfig::default() });
+    let switch =
+        Running::valves("thousand", 2, ValveConfig { watchdog: WatchdogConfig::OFF, ..ValveConfig::default() });
     let to = Lan::socket(1, 7000);
     let mut sink = Sink::bind(switch.lan().tenant(1), to, PAYLOAD, SOCKETS).unwrap();
     let tenant = switch.lan().tenant(0);
@@ -46,7 +48,7 @@ fn a_port_whose_device_was_switched_off_and_on_goes_on() {
     if !possible() {
         return;
     }
-    let switch = Running::valves("offon", 2, ValveConfig { detection_time: None, ..ValveConfig::default() });
+    let switch = Running::valves("offon", 2, ValveConfig { watchdog: WatchdogConfig::OFF, ..ValveConfig::default() });
     let to = Lan::socket(1, 7000);
     let mut sink = Sink::bind(switch.lan().tenant(1), to, 1_400, 4).unwrap();
     let veth = switch.lan().veth(0);

@@ -7,7 +7,7 @@ use sluicenet_dataplane::kernel::netns;
 use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig, ValvePort};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
-use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vale::{ValeConfig, WatchdogConfig};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Duration;
@@ -78,7 +78,7 @@ impl Running {
 
     /// Starts a switch with some lossless classes, and with the permissions of each port.
     pub fn start_with(lan: Lan, lossless: PrioritySet, ports: Vec<(Box<dyn Port>, Access)>) -> Running {
-        let vale = ValeConfig { lossless, detection_time: Duration::from_ms(3_600_000), ..ValeConfig::default() };
+        let vale = ValeConfig { lossless, watchdog: WatchdogConfig::OFF, ..ValeConfig::default() };
         let mut engine = Engine::new(ports.len(), vale);
         for (i, (port, access)) in ports.into_iter().enumerate() {
             engine.plug(i, &format!("tenant-{i}"), port, access).unwrap();

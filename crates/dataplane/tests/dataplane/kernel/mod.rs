@@ -3,6 +3,7 @@ mod agent;
 mod classes;
 mod fairness;
 mod flood;
+mod groups;
 mod harness;
 mod leftovers;
 mod offload;

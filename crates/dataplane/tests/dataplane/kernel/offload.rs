@@ -6,6 +6,7 @@ use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
 use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
 use sluicenet_dataplane::port::Port;
+use sluicenet_node::vale::WatchdogConfig;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 
@@ -21,7 +22,7 @@ impl End {
         match self {
             Valve { offload } => {
                 lan.veth(i).create(Lan::mac(i), 1500).unwrap();
-                let config = ValveConfig { detection_time: None, offload, ..ValveConfig::default() };
+                let config = ValveConfig { watchdog: WatchdogConfig::OFF, offload, ..ValveConfig::default() };
                 Box::new(ValvePort::open(lan.veth(i), &config).unwrap())
             }
             Tap { offload } => {

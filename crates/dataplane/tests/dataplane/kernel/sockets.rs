@@ -6,11 +6,13 @@ use sluicenet_dataplane::kernel::lan::{DEVICE, Lan};
 use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::valve::ValveConfig;
+use sluicenet_node::vale::WatchdogConfig;
 use sluicenet_proto::time::Duration;
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 
-fn config(detection_time: Option<Duration>) -> ValveConfig {
-    ValveConfig { detection_time, ..ValveConfig::default() }
+fn config(isolation_time: Option<Duration>) -> ValveConfig {
+    let quick = |time| WatchdogConfig { detection_time: time, isolation_time: time, ..WatchdogConfig::default() };
+    ValveConfig { watchdog: isolation_time.map_or(WatchdogConfig::OFF, quick), ..ValveConfig::default() }
 }
 
 fn sink(switch: &Running, port: u16, payload: usize) -> Sink {

@@ -6,6 +6,7 @@ use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
 use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
 use sluicenet_dataplane::port::Port;
+use sluicenet_node::vale::WatchdogConfig;
 
 /// Two tenants at TAPs, and one at a valve, where frames would be lost for want of room in a socket.
 fn taps(tag: &str) -> Running {
@@ -15,7 +16,7 @@ fn taps(tag: &str) -> Running {
         lan.configure(i).unwrap();
         port
     };
-    let config = ValveConfig { detection_time: None, ..ValveConfig::default() };
+    let config = ValveConfig { watchdog: WatchdogConfig::OFF, ..ValveConfig::default() };
     lan.veth(2).create(Lan::mac(2), 1500).unwrap();
     lan.configure(2).unwrap();
     let valve = ValvePort::open(lan.veth(2), &config).unwrap();

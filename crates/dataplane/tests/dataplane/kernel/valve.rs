@@ -6,13 +6,14 @@ use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns;
 use sluicenet_dataplane::kernel::valve::ValveConfig;
+use sluicenet_node::vale::WatchdogConfig;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Experiment 1 of Crisan 2014, 4.2.3: two senders at full speed, a sink with the buffer it has by default.
 fn overload(tag: &str, payload: usize, count: u64, mut pause: impl FnMut(&Running, u64) + Send) {
-    let switch = Running::valves(tag, 3, ValveConfig { detection_time: None, ..ValveConfig::default() });
+    let switch = Running::valves(tag, 3, ValveConfig { watchdog: WatchdogConfig::OFF, ..ValveConfig::default() });
     let to = Lan::socket(2, 7000);
     let sink = Sink::bind(switch.lan().tenant(2), to, payload, 2).unwrap();
     let senders = [0, 1].map(|i| Sender::new(switch.lan().tenant(i), i as u16, to, payload).unwrap());
@@ -28,7 +29,9 @@ fn overload(tag: &str, payload: usize, count: u64, mut pause: impl FnMut(&Runnin
 
 /// With a detection time that a sink which only waits for the processor does not reach.
 fn patient() -> ValveConfig {
-    ValveConfig { detection_time: Some(Duration::from_ms(3_000)), ..ValveConfig::default() }
+    let time = Duration::from_ms(3_000);
+    let watchdog = WatchdogConfig { detection_time: time, isolation_time: time, ..WatchdogConfig::default() };
+    ValveConfig { watchdog, ..ValveConfig::default() }
 }
 
 #[test]
@@ -82,7 +85,7 @@ fn sixteen_sockets_share_a_namespace_and_lose_nothing() {
         return;
     }
     const SOCKETS: usize = 16;
-    let switch = Running::valves("many", 3, ValveConfig { detection_time: None, ..ValveConfig::default() });
+    let switch = Running::valves("many", 3, ValveConfig { watchdog: WatchdogConfig::OFF, ..ValveConfig::default() });
     let count = 4_000;
     std::thread::scope(|scope| {
         let sinks: Vec<_> = (0..SOCKETS)
@@ -229,7 +232,7 @@ fn ipv6_datagrams_are_charged_too() {
     if !possible() {
         return;
     }
-    let switch = Running::valves("six", 2, ValveConfig { detection_time: None, ..ValveConfig::default() });
+    let switch = Running::valves("six", 2, ValveConfig { watchdog: WatchdogConfig::OFF, ..ValveConfig::default() });
     let address = |i: u16| std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, i + 1);
     for i in 0..2 {
         let set_up = || {
@@ -307,7 +310,7 @@ const SWITCH_OF: &str = "SLUICENET_TEST_SWITCH_OF";
 fn switch_to_be_killed() {
     let Ok(tag) = std::env::var(SWITCH_OF) else { return };
     let lan = Lan::open(&tag, 3).unwrap();
-    let ports = valves_at(&lan, 3, &ValveConfig { detection_time: None, ..ValveConfig::default() });
+    let ports = valves_at(&lan, 3, &ValveConfig { watchdog: WatchdogConfig::OFF, ..ValveConfig::default() });
     let switch = Running::start(lan, ports);
     println!("ready");
     loop {
@@ -397,7 +400,7 @@ fn a_switch_that_ends_in_order_leaves_its_tenants_to_the_next_one() {
     if !possible() {
         return;
     }
-    let config = ValveConfig { detection_time: None, ..ValveConfig::default() };
+    let config = ValveConfig { watchdog: WatchdogConfig::OFF, ..ValveConfig::default() };
     let mut switch = Some(Running::valves("again", 3, config.clone()));
     let to = Lan::socket(2, 7000);
     let lan = |switch: &Option<Running>, i: usize, payload| {

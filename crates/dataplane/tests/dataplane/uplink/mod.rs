@@ -18,7 +18,7 @@ use sluicenet_dataplane::shm::Client;
 use sluicenet_dataplane::uplink::{TcpTunnelConfig, Uplink, UplinkKind};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::uplink::{Link, Queues};
-use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vale::{ValeConfig, WatchdogConfig};
 use sluicenet_node::vtep::{Vtep, VtepConfig};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
@@ -122,7 +122,8 @@ impl Server {
     }
 
     fn with(n: usize, access: impl Fn(usize) -> Access, lossless: PrioritySet) -> Server {
-        let config = ValeConfig { uplink: Some(UPLINK), detection_time: FOREVER, lossless, ..ValeConfig::default() };
+        let config =
+            ValeConfig { uplink: Some(UPLINK), watchdog: WatchdogConfig::OFF, lossless, ..ValeConfig::default() };
         let mut engine = Engine::new(3, config);
         let (clients, kicks) = (0..2)
             .map(|k| {

@@ -1,7 +1,7 @@
 //! A link without an overlay: overload, a device that takes nothing, storms of pauses, hostile neighbours.
 
 use super::*;
-use sluicenet_node::vale::Action;
+use sluicenet_node::vale::{Action, WatchdogConfig};
 use sluicenet_wire::pfc;
 
 #[test]
@@ -23,12 +23,17 @@ fn over_a_trunk_an_overload_pauses_the_link_and_loses_nothing() {
     overload(&mut servers);
 }
 
+fn watchdog(action: Action, time: Duration) -> WatchdogConfig {
+    let [detection_time, isolation_time, restoration_time] = [time; 3];
+    WatchdogConfig { action, detection_time, isolation_time, restoration_time }
+}
+
 #[test]
 fn a_device_that_takes_nothing_holds_nobody_for_ever() {
     let (device, _neighbour) = Local::pair().unwrap();
     let mut server = Server::new(1, access);
     let times = Duration::from_ms(30);
-    server.engine.set_watchdog(Action::Drop, times, times);
+    server.engine.set_watchdog(watchdog(Action::Drop, times));
     server.engine.plug(UPLINK, "uplink", Box::new(Uplink::trunk(device, link(1))), Access::default()).unwrap();
     let start = Instant::now();
     let (mut sent, mut here) = (0, 0);
@@ -53,7 +58,7 @@ fn the_watchdogs_action_holds_for_an_uplink_too() {
         let (device, mut neighbour) = Local::pair().unwrap();
         let mut server = trunk(1, device);
         let times = Duration::from_ms(20);
-        server.engine.set_watchdog(action, times, times);
+        server.engine.set_watchdog(watchdog(action, times));
         let pause = |quanta| pfc::Repr { source: mac(9), class_enable: 1 << 3, quanta: [quanta; 8] }.emit();
         let (start, mut sent, mut arrived) = (Instant::now(), 0, 0);
         while start.elapsed().as_millis() < 200 || counts && server.own("storms_detected") == 0 {

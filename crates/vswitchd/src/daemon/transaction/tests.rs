@@ -124,13 +124,13 @@ fn after_a_reload_the_ports_are_those_of_the_old_file_or_of_the_new_one() {
         if broken {
             let why = outcome.unwrap_err();
             assert!(why.contains("/file/x.sock: Not a directory") && why.contains("nothing was changed"), "{why}");
-            assert_eq!((&now.ports, now.vale.detection_time), (&before.ports, before.vale.detection_time));
+            assert_eq!((&now.ports, now.vale.watchdog), (&before.ports, before.vale.watchdog));
             assert_eq!((switch.ports(), now.policy == before.policy), (there, true), "round {round}: {file}\n{why}");
             refused += 1;
         } else {
             outcome.unwrap();
             let wanted = Config::load(&now.file).unwrap();
-            assert_eq!((&now.ports, now.vale.detection_time), (&wanted.ports, wanted.vale.detection_time));
+            assert_eq!((&now.ports, now.vale.watchdog), (&wanted.ports, wanted.vale.watchdog));
             assert!(now.policy == wanted.policy);
         }
         let names = |state: &State| state.ports.iter().map(|p| p.config.clone()).collect::<Vec<_>>();
