@@ -259,32 +259,43 @@ fn a_standby_takes_over() {
     let key = net.folder.join("key");
     std::fs::write(&key, "01".repeat(32)).unwrap();
     std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    let pair = |peer: usize| format!("lease = \"500 ms\"\npeer = \"02:00:00:00:ff:0{peer}\"\nkey = \"key\"");
-    let second = net.controller(1, &format!("{}\nstandby = true", pair(0)));
-    let mut first = net.controller(0, &pair(1));
-    let role = |status: &Status, role: &str| status.xco.as_ref().is_some_and(|x| x.role == role);
-    first.until("one of the two works", |s| {
-        let Ok(Answer::Status(other)) = ask(&second.control, &Request::Show) else { return false };
-        role(s, "active") != role(&other, "active")
-    });
+    let start = |n: usize| {
+        let standby = if n == 1 { "\nstandby = true" } else { "" };
+        let peer = 1 - n;
+        let keys = format!("lease = \"500 ms\"\npeer = \"02:00:00:00:ff:0{peer}\"\nkey = \"key\"{standby}");
+        net.controller(n, &keys)
+    };
+    let second = start(1);
+    let mut both = vec![start(0), second];
+    let state = |n: usize| *both[n].until("it answers", |s| s.xco.is_some()).xco.unwrap();
     let gate = format!("{}\nstandby = \"02:00:00:00:ff:01\"", GATE.replace("5 s", "500 ms"));
     let switches = net.switches(&gate);
-    if role(&first.until("it answers", |_| true), "standby") {
-        // On a slow machine the second one was first.
-        second.members(3);
-        return;
-    }
-    first.members(3);
-    first.kill();
-    second.until("it takes over", |s| role(s, "active"));
-    second.members(3);
+    // On a slow machine the second one may be the one that works.
+    let until = Instant::now() + PATIENCE;
+    let (active, other, takeovers) = loop {
+        let all = [0, 1].map(state);
+        let works = (0..2).find(|&n| all[n].role == "active" && all[n].members == 3 && all[1 - n].role == "standby");
+        if let Some(n) = works {
+            break (n, 1 - n, all[1 - n].events["takeovers"]);
+        }
+        assert!(Instant::now() < until, "{all:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let survivor = both.remove(other);
+    // The one that works is killed.
+    drop(both);
+    survivor.until("it takes over", |s| {
+        s.xco.as_ref().is_some_and(|x| x.role == "active" && x.events["takeovers"] > takeovers)
+    });
+    survivor.members(3);
     switches[0].until("it is controlled", |s| uplink(s, "xco_uncontrolled") == 0);
-    // The first one comes back, and is the standby.
-    let first = net.controller(0, &pair(1));
-    first.until("it hears the other", |s| role(s, "standby"));
+    // The killed one comes back, and is the standby.
+    let again = start(active);
+    let role = |status: &Status| status.xco.as_ref().map(|xco| xco.role.clone());
+    again.until("it hears the other", |s| role(s).is_some_and(|role| role == "standby"));
     std::thread::sleep(Duration::from_secs(1));
-    assert!(role(&first.until("it answers", |_| true), "standby"));
-    second.members(3);
+    assert_eq!(role(&again.until("it answers", |_| true)).as_deref(), Some("standby"));
+    survivor.members(3);
 }
 
 /// Three hosts without our switch, and agents at those that send; the port to host 2 is slow. The controller is at a port, too.
