@@ -19,7 +19,10 @@ fuzz_target!(|input: (u8, &[u8])| {
     let verdict = guard.check(head);
     for len in 0..head.len() {
         let of_fewer = guard.check(&head[..len]);
-        assert!(of_fewer == Err(DropReason::Malformed) || of_fewer == verdict, "{len} bytes: {of_fewer:?}, all: {verdict:?}");
+        assert!(
+            of_fewer == Err(DropReason::Malformed) || of_fewer == verdict,
+            "{len} bytes: {of_fewer:?}, all: {verdict:?}"
+        );
     }
     // A stricter guard allows nothing more.
     let host = Guard { router: false, dhcp_server: false, ..guard };
