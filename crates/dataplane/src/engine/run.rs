@@ -170,6 +170,8 @@ impl Engine {
 
     /// Sleeps until a program wakes the switch, or the watchdog or a port needs a round.
     fn sleep(&mut self) -> io::Result<()> {
+        // A switch that sleeps after each frame has no time at which its watchdog looks.
+        self.learn_strangers(self.now());
         let mut quiet = !self.jobs.are_there();
         for k in 0..self.ports.len() {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
