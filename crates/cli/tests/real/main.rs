@@ -13,6 +13,7 @@ mod overload;
 mod sockets;
 mod switch;
 mod switch_locked;
+mod switch_overlay;
 mod switch_restart;
 mod switch_start;
 mod switch_tcp;
