@@ -71,8 +71,8 @@ def main() -> None:
                 for command in ["ADD", "DEL"]:
                     show(command, [call(plugin, command, netns, text) for netns in names])
             finally:
-                for netns in names:
-                    subprocess.run(["ip", "netns", "del", netns], check=False)
+                for netns in [*names, f"sluicenet-{name}"]:
+                    subprocess.run(["ip", "netns", "del", netns], check=False, stderr=subprocess.DEVNULL)
                 switch.terminate()
 
 

@@ -371,7 +371,8 @@ fn turn(rigs: &mut [Rig], time: Duration, interrupt: &AtomicBool) -> Result<(f64
     Ok((mpps, all as f64 / cpu / 1e6))
 }
 
-fn median(values: &mut [f64]) -> f64 {
+/// The upper median; NaN of no values.
+pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -11,7 +11,7 @@ use sluicenet_vswitchd::daemon::Daemon;
 use sluicenet_vswitchd::here::{self, Findings};
 use sluicenet_vswitchd::log;
 use sluicenet_vswitchd::mtu;
-use sluicenet_vswitchd::status::{LOST_BESIDE, MacTable, PortStatus, Status, counted};
+use sluicenet_vswitchd::status::{LOST_BESIDE, MacTable, PortStatus, Status, counted, mac_text};
 use sluicenet_vswitchd::watch::queued;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -372,7 +372,7 @@ impl AttachArgs {
             note: None,
         };
         let attached = attach::attach(&control, &wanted).map_err(failure)?;
-        let mac = attached.device.mac.map(|byte| format!("{byte:02x}")).join(":");
+        let mac = mac_text(attached.device.mac);
         if global.json {
             output::json(&serde_json::json!({
                 "port": attached.port, "device": attached.device.name, "mac": mac, "mtu": attached.device.mtu,

@@ -5,7 +5,7 @@
 
 use super::capture;
 use super::served::Served;
-use super::status::{MacTable, Status};
+use super::status::{MacTable, Status, mac_text};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde::{Deserialize, Serialize};
 pub use sluicenet_socket::attach::{Attachment, attach};
@@ -227,7 +227,7 @@ fn converse<D: Served>(stream: &UnixStream, daemon: &Arc<D>) -> io::Result<()> {
                 let fds = attached.descriptors();
                 let mut answer = serde_json::json!({"ok": format!("attached to {name}: memory, kick, wake")});
                 if let Some(mac) = attached.mac {
-                    answer["mac"] = mac.map(|byte| format!("{byte:02x}")).join(":").into();
+                    answer["mac"] = mac_text(mac).into();
                 }
                 if let Some(ip) = attached.ip {
                     answer["ip"] = ip.to_string().into();

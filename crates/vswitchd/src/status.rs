@@ -182,7 +182,8 @@ impl GuardStatus {
     }
 }
 
-fn mac_text(mac: [u8; 6]) -> String {
+/// A MAC address as text.
+pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|b| format!("{b:02x}")).join(":")
 }
 
@@ -364,7 +365,7 @@ impl MacTable {
         let names: Vec<Option<String>> =
             (0..engine.port_count()).map(|k| Some(engine.port_name(k)?.to_owned())).collect();
         let entry = |(station, port, age): (Station, u16, Option<Duration>)| MacEntry {
-            mac: station.mac().map(|byte| format!("{byte:02x}")).join(":"),
+            mac: mac_text(station.mac()),
             tenant: station.domain(),
             port: names.get(usize::from(port)).cloned().flatten(),
             learned: age.is_some(),

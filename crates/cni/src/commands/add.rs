@@ -9,6 +9,7 @@ use super::Call;
 use sluicenet_dataplane::kernel::link::Link;
 use sluicenet_vswitchd::attach::{Attach, AttachError, Attached, Prefix, Route, attach, configure_later, detach};
 use sluicenet_vswitchd::config::port_from_words;
+use sluicenet_vswitchd::status::mac_text;
 use std::path::Path;
 
 impl Call<'_> {
@@ -102,7 +103,7 @@ impl Call<'_> {
 /// `sandbox` for one of the container.
 fn interface(device: Link, netns: &str) -> Interface {
     Interface {
-        mac: device.mac.map(|byte| format!("{byte:02x}")).join(":"),
+        mac: mac_text(device.mac),
         name: device.name,
         mtu: Some(device.mtu),
         sandbox: netns.to_owned(),

@@ -8,6 +8,7 @@ use super::Call;
 use sluicenet_dataplane::kernel::link::{Link, Links, MAIN_TABLE};
 use sluicenet_vswitchd::attach::Prefix;
 use sluicenet_vswitchd::control::{Answer, Request, ask};
+use sluicenet_vswitchd::status::mac_text;
 use std::net::IpAddr;
 
 impl Call<'_> {
@@ -27,7 +28,7 @@ impl Call<'_> {
             .and_then(|device| device)
             .map_err(|e| Error::new(KERNEL, "the kernel refused a request", e.to_string()))?
             .ok_or_else(|| changed(format!("there is no device {ifname} in {netns}")))?;
-        let mac = device.link.mac.map(|byte| format!("{byte:02x}")).join(":");
+        let mac = mac_text(device.link.mac);
         if !device.link.up {
             return Err(changed(format!("the device {ifname} is down")));
         }
@@ -71,8 +72,14 @@ impl Device {
         };
         for route in expected.routes.iter().filter(|route| ours(route.dst.address.is_ipv4())) {
             let (to, via) = ((route.dst.address, route.dst.bits), expected.next_hop(route));
+            let kept = |wanted: Option<u32>, there: Option<u32>| wanted.is_none_or(|wanted| there == Some(wanted));
             let same = |there: &&sluicenet_dataplane::kernel::link::Route| {
-                there.to == to && there.via == via && there.table == Some(route.table.unwrap_or(MAIN_TABLE))
+                there.to == to
+                    && there.via == via
+                    && there.table == Some(route.table.unwrap_or(MAIN_TABLE))
+                    && kept(route.mtu, there.mtu)
+                    && kept(route.advmss, there.advmss)
+                    && kept(route.priority, there.priority)
             };
             if self.routes.iter().find(same).is_none() {
                 let via = via.map(|via| format!(" through {via}")).unwrap_or_default();

@@ -165,15 +165,13 @@ impl Attached {
         read(&self.kind, &self.guarded, buffer, first_bytes, into)
     }
 
-    /// Counts and captures a frame that leaves through this port, or is dropped at its last step.
+    /// Counts and captures a frame that leaves through this port.
     #[inline]
-    pub(super) fn look_at(&mut self, len: u32, bytes: &[u8], dropped: Option<DropReason>) {
+    pub(super) fn look_at(&mut self, len: u32, bytes: &[u8]) {
         if let Some(tap) = &mut self.tap {
-            tap.take(Direction::Out, len, dropped, |into| into.copy_from_slice(&bytes[..into.len()]));
+            tap.take(Direction::Out, len, None, |into| into.copy_from_slice(&bytes[..into.len()]));
         }
-        if dropped.is_none() {
-            self.bytes_to += u64::from(len);
-        }
+        self.bytes_to += u64::from(len);
     }
 
     /// Takes the frame that it showed; `dropped` is the reason if the frame is dropped.

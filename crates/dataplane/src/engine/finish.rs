@@ -43,7 +43,7 @@ pub(super) fn finish(
             if finish_checksum(bytes, start.into(), offset.into()).is_err() {
                 return Ok(Finished::Never(DropReason::Malformed));
             }
-            to.look_at(lent.len(), bytes, None);
+            to.look_at(lent.len(), bytes);
             let delivery = Delivery { bytes, offload: Offload::NONE, domain, priority, from: lent.owner() };
             call!(&mut to.kind, deliver(&delivery));
             return Ok(Finished::Delivered);
@@ -58,14 +58,13 @@ pub(super) fn finish(
     while (*cut as usize) < cutter.count() {
         let len = cutter.len(*cut as usize);
         if len > segment.len() || len as u32 > call!(&to.kind, max_frame()) {
-            *cut = 0;
             return Ok(Finished::Never(DropReason::TooBig));
         }
         if !call!(&mut to.kind, reserve(len as u32, &Offload::NONE))? {
             return Ok(Finished::NotYet);
         }
         cutter.emit(*cut as usize, false, &mut segment[..len]);
-        to.look_at(len as u32, &segment[..len], None);
+        to.look_at(len as u32, &segment[..len]);
         let delivery =
             Delivery { bytes: &segment[..len], offload: Offload::NONE, domain, priority, from: lent.owner() };
         call!(&mut to.kind, deliver(&delivery));

@@ -239,7 +239,6 @@ impl Engine {
         let Some(attached) = self.ports[k].as_mut() else { return false };
         if attached.send_pace.map(|pace| pace.rate()) != rate {
             attached.send_pace = rate.map(Pace::new);
-            attached.settle();
         }
         true
     }

@@ -67,7 +67,7 @@ pub(super) fn hand_over(
     scratch: &mut [u8],
 ) -> Result<(), DropReason> {
     let bytes = fetch(from, lent, scratch)?;
-    to.look_at(lent.len(), bytes, None);
+    to.look_at(lent.len(), bytes);
     let offload = call!(&from.kind, offload(lent.buffer));
     let delivery = Delivery { bytes, offload, domain: domain_of(from, lent), priority, from: lent.owner() };
     call!(&mut to.kind, deliver(&delivery));

@@ -357,7 +357,11 @@ impl Engine {
                     match outcome? {
                         Finished::NotYet => break,
                         Finished::Delivered => Ok(()),
-                        Finished::Never(reason) => Err(reason),
+                        Finished::Never(reason) => {
+                            // Its rest is not for the next frame.
+                            to.cut[usize::from(priority)] = 0;
+                            Err(reason)
+                        }
                     }
                 };
                 vale.take(now, k, priority);
@@ -528,7 +532,7 @@ fn ask_for_group(
     if !vale.is_lossless(priority) {
         let refuse: Vec<usize> = all.filter(|&k| !admits(k)).collect();
         for k in refuse {
-            vale.turn_copy_away(j, k);
+            vale.turn_away(j, k, DropReason::FloodNoRoom);
             members.remove(k);
         }
         return Ok(members);

@@ -68,9 +68,9 @@ impl Engine {
 
     /// Forgets stations that were silent for too long, but not those that a port knows to be there.
     fn age(&mut self, now: Instant) {
-        let gap = now.since(std::mem::replace(&mut self.aged, now));
+        let before = std::mem::replace(&mut self.aged, now);
         let second = |at: Instant| at.0 / Duration::from_secs(1).0;
-        if second(now) != second(Instant(now.0 - gap.0)) {
+        if second(now) != second(before) {
             for (k, attached) in self.ports.iter().enumerate() {
                 let Some(attached) = attached.as_ref().filter(|a| a.present) else { continue };
                 if let Some(mac) = attached.kind.get().station() {
@@ -78,7 +78,7 @@ impl Engine {
                 }
             }
         }
-        self.vale.age(now, gap);
+        self.vale.age(now, now.since(before));
     }
 
     /// Captures frames that are dropped instead of delivered at port `k`.

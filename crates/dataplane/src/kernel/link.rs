@@ -344,11 +344,8 @@ impl Links {
             }
         };
         let mut told = self.0.tell(message(&header));
-        let unreachable = |e: &io::Error| {
-            let errno = rustix::io::Errno::from_io_error(e);
-            matches!(e.kind(), ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable)
-                || matches!(errno, Some(rustix::io::Errno::NETUNREACH | rustix::io::Errno::HOSTUNREACH))
-        };
+        let unreachable =
+            |e: &io::Error| matches!(e.kind(), ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable);
         if via.is_some() && told.as_ref().is_err_and(unreachable) {
             header[8..].copy_from_slice(&ON_LINK.to_ne_bytes());
             told = self.0.tell(message(&header));

@@ -587,16 +587,17 @@ impl<K: UplinkKind> Inside<K> {
     fn replicate(&mut self, bytes: &[u8], servers: &[Ipv4Addr], domain: u16, priority: Priority) {
         let mut origin = Origin::Switch;
         for &server in servers {
+            if origin == Origin::Own && !self.link.takes().contains(priority) {
+                self.link.drop_out(DropReason::FloodNoRoom, bytes.len() as u32);
+                continue;
+            }
             let mut out = self.memory();
             let Some(overlay) = &mut self.overlay else { return };
-            if !overlay.vtep.copy(bytes, domain, priority, server, &mut out) {
-                self.reuse(out);
-            } else if origin == Origin::Own && !self.link.takes().contains(priority) {
-                self.link.drop_out(DropReason::FloodNoRoom, bytes.len() as u32);
-                self.reuse(out);
-            } else {
+            if overlay.vtep.copy(bytes, domain, priority, server, &mut out) {
                 self.link.enqueue_of(self.now, origin, priority, out.len() as u32, out);
                 origin = Origin::Own;
+            } else {
+                self.reuse(out);
             }
         }
     }

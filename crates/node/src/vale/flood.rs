@@ -26,11 +26,6 @@ impl<F: Copy> Vale<F> {
         (0..self.ports.len()).find(|&k| k != j && members.contains(k) && waits(k))
     }
 
-    /// Drops the copy of a datagram of port `j` for a group that port `k` does not admit, in a lossy class.
-    pub fn turn_copy_away(&mut self, j: Port, k: Port) {
-        self.turn_away(j, k, DropReason::FloodNoRoom);
-    }
-
     /// Queues a copy of a frame of port `j` for every other port of `members` with room; returns the number of
     /// copies.
     #[cold]

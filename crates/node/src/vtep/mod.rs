@@ -88,7 +88,8 @@ pub struct VtepCounters {
     pub parked_on: u64,
     /// ARP requests and neighbour solicitations answered.
     pub arp_answered: u64,
-    /// ARP requests and neighbour solicitations that ended here: for stations of this server.
+    /// ARP requests and neighbour solicitations that ended here: for stations of this server; and ARP in a network that no
+    /// other server has.
     pub arp_ended: u64,
     /// Frames for a group that were sent to other servers.
     pub group_sent: u64,
@@ -278,7 +279,7 @@ impl<C: Copy> Vtep<C> {
 
     /// Whether a frame of a tenant may go through the tunnel, to any destination.
     pub fn may_carry(&self, frame: &[u8]) -> bool {
-        self.tunnel.may_carry(frame)
+        self.tunnel.objection([frame, &[]]).is_none()
     }
 
     /// Makes a broadcast domain of this server one network of the overlay.
@@ -515,11 +516,11 @@ impl<C: Copy> Vtep<C> {
     /// Checks that the sender of a frame from a tunnel lives on the server that sent the frame.
     fn inward_of(&mut self, now: Instant, inner: Inner, frame: &[u8]) -> Inward {
         let bytes = &frame[inner.frame.clone()];
-        let (Some(destination), Some(mac)) = (mac_at(bytes, 0), mac_at(bytes, 6)) else {
+        let Some(mac) = mac_at(bytes, 6) else {
             return Inward::Drop(DropReason::Malformed);
         };
         let station = StationId { vni: inner.vni, mac };
-        if destination.is_group() || neighbours::arp_of(bytes).is_some() {
+        if groups::is_beside(bytes) {
             return self.beside(now, inner, station, bytes);
         }
         let question = Question { vni: inner.vni, by: By::Mac(mac) };

@@ -122,11 +122,16 @@ impl Registrar {
         if self.claims.get(&claimed).is_some_and(|l| l.state != State::Leave) {
             return true;
         }
-        let has_room = self.addresses(station).count() < ADDRESSES_MAX;
+        let all = self.addresses(station).count();
+        let is_live = |claimed: &Claimed| self.claims.get(claimed).is_some_and(|l| l.state != State::Leave);
+        let live = self.addresses(station).filter(is_live).count();
+        // Those that are to be removed take memory until the controller answers.
+        let has_room = live < ADDRESSES_MAX && all < 2 * ADDRESSES_MAX;
         if has_room {
-            let state = State::Claim(0);
-            let ip = Ipv4Addr::UNSPECIFIED;
-            self.set(claimed, Local { ip, modest: true, state, at: now, wait: RETRANSMIT, request: None });
+            // The controller has room only once another address is removed.
+            let at = if all < ADDRESSES_MAX { now } else { now + RETRANSMIT };
+            let (state, ip) = (State::Claim(0), Ipv4Addr::UNSPECIFIED);
+            self.set(claimed, Local { ip, modest: true, state, at, wait: RETRANSMIT, request: None });
         }
         has_room
     }

@@ -9,6 +9,7 @@ pub mod record;
 
 use crate::config::{port_from_words, veth_keys};
 use crate::control::{About, Answer, Request, ask};
+use crate::status::mac_text;
 pub use address::{Prefix, Route};
 use record::{Pair, Record, Records};
 use sluicenet_dataplane::kernel::KernelError;
@@ -196,7 +197,7 @@ impl Attach {
         ];
         let given = |key: &str| self.settings.iter().any(|word| word.split('=').next() == Some(key));
         if !self.unlocked {
-            words.push(format!("mac={}", mac.map(|byte| format!("{byte:02x}")).join(":")));
+            words.push(format!("mac={}", mac_text(mac)));
             let addresses: Vec<String> = self.addresses.iter().map(|own| format!("\"{}\"", own.address)).collect();
             if !addresses.is_empty() && !given("ip") {
                 words.push(format!("ip=[{}]", addresses.join(", ")));
@@ -483,9 +484,12 @@ pub fn remove_port(control: &Path, name: &str) -> Result<String, AttachError> {
         let why = format!("port {name} was attached with its namespace: `sluicenet switch detach {name}` removes both");
         return Err(AttachError::Refused(why));
     }
-    let removed = request(control, &Request::DelPort { name: name.to_owned() })?;
-    records.remove(name).map_err(AttachError::Record)?;
-    Ok(removed)
+    let removed = request(control, &Request::DelPort { name: name.to_owned() });
+    // A port that the switch does not have, as one that its start left out, may still have a record.
+    if matches!(removed, Ok(_) | Err(AttachError::Refused(_))) {
+        records.remove(name).map_err(AttachError::Record)?;
+    }
+    removed
 }
 
 /// The name and the MTU of the switch.

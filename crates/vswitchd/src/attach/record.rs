@@ -101,9 +101,9 @@ impl Records {
             other => other.map_err(|e| self.context(e))?,
         };
         self.check(&file.metadata()?)?;
-        let mut text = String::new();
-        file.take(BYTES_MAX).read_to_string(&mut text)?;
-        Ok(serde_json::from_str::<Record>(&text).ok().filter(|record| record.port == port))
+        let mut text = Vec::new();
+        file.take(BYTES_MAX).read_to_end(&mut text)?;
+        Ok(serde_json::from_slice::<Record>(&text).ok().filter(|record| record.port == port))
     }
 
     /// Writes a record, in place of an earlier one of the same port.
@@ -111,6 +111,10 @@ impl Records {
         let file = self.file(&record.port)?;
         let new = file.with_extension("new");
         let text = serde_json::to_vec(record).map_err(io::Error::other)?;
+        if text.len() as u64 > BYTES_MAX {
+            let why = format!("a record has at most {BYTES_MAX} bytes");
+            return Err(self.context(io::Error::new(ErrorKind::InvalidInput, why)));
+        }
         let write = || {
             let mut out = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
             io::Write::write_all(&mut out, &text)?;
@@ -119,7 +123,7 @@ impl Records {
         write().map_err(|e| self.context(e))
     }
 
-    /// Removes the record of a port, and the folder with the last one.
+    /// Removes the record of a port.
     pub(super) fn remove(&self, port: &str) -> io::Result<()> {
         match std::fs::remove_file(self.file(port)?) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(self.context(e)),

@@ -270,7 +270,12 @@ pub fn port_from_words(name: &str, words: &[String]) -> Result<PortConfig> {
     let named = Value::Text(name.to_owned());
     let node = sluicenet_scenario::tree::Node { span: Span::START, value: named };
     doc.set(&[("name".into(), Span::START)], node)?;
-    port_of(&Section::root(&doc, PortKeys::SPEC)?)
+    let s = Section::root(&doc, PortKeys::SPEC)?;
+    let port = port_of(&s)?;
+    if port.name == super::UPLINK_NAME {
+        return Err(s.error("name", format!("a port cannot be called `{}`", super::UPLINK_NAME)));
+    }
+    Ok(port)
 }
 
 pub(crate) fn port_of(s: &Section<'_>) -> Result<PortConfig> {

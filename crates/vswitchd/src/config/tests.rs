@@ -269,6 +269,7 @@ fn what_is_wrong_is_refused_with_its_line() {
         assert!(error.to_string().contains(words), "{text}: {error}");
     }
     assert!(port_from_words("x", &["kind=shm".into(), "bufers=4".into()]).is_err());
+    assert!(port_from_words("uplink", &["kind=shm".into()]).is_err());
 }
 
 #[test]

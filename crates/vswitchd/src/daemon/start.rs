@@ -2,14 +2,14 @@
 
 use super::{Daemon, State};
 use crate::attach::record::Records;
-use crate::config::{Config, PortConfig, port_from_words};
+use crate::config::{Config, PortConfig, objection, port_from_words};
 use crate::control::Socket;
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::metrics;
 use crate::mtu;
 use crate::notify::Notify;
-use crate::opened::{Opened, open_all};
+use crate::opened::{Opened, is_alone, open_all};
 use crate::privileges::{self, Becomes, Rights};
 use crate::served::{listen_to_signals, serve_metrics};
 use crate::status::{Snapshot, Status};
@@ -83,10 +83,20 @@ fn attached_ports(config: &Config) -> io::Result<Vec<PortConfig>> {
             Some(other) if other.name == port.name => format!("there is a port {} already", port.name),
             Some(other) => format!("its `mac` is that of port {} already", other.name),
             None if all().count() >= config.ports_max => format!("the switch has {} ports", config.ports_max),
+            None if all().chain([&port]).flat_map(PortConfig::stations).count() > config.vale.stations => {
+                "`stations` are all given to ports already".to_owned()
+            }
             None => {
-                let before: Vec<PortConfig> = all().cloned().collect();
-                ports.push(PortConfig { further: port.is_further(&before), ..port });
-                continue;
+                let policy = config.policy.as_ref();
+                let refused = policy.and_then(|policy| objection(policy, &port, &config.vale, config.uplink.as_ref()));
+                match refused.map(|(_, why)| why).or_else(|| is_alone(&port, all()).err()) {
+                    Some(why) => why,
+                    None => {
+                        let before: Vec<PortConfig> = all().cloned().collect();
+                        ports.push(PortConfig { further: port.is_further(&before), ..port });
+                        continue;
+                    }
+                }
             }
         };
         warn!(port = port.name, reason, "attached port left out");

@@ -371,14 +371,15 @@ impl Stage {
         }
     }
 
-    /// The first datagram of a group's queue will not go, or not from there: all room taken for its datagrams is given back.
-    pub(super) fn give_back_grants(&mut self, queue: usize) {
+    /// The datagrams of a group's queue will not go, or not from there: all room taken for them is given back. `begun`: also
+    /// that of a datagram of which some frames have gone.
+    pub(super) fn give_back_grants(&mut self, queue: usize, begun: bool) {
         let Kind::Group(group) = self.queues[queue].kind else { return };
         let Stage { groups, queues, .. } = self;
         let Some(it) = &mut groups[group] else { return };
         keep_no_room(it, group, queues);
-        let mut held: Vec<(Datagram, usize)> =
-            it.begun.take().map(|begun| (begun, it.members.len())).into_iter().collect();
+        let begun = if begun { it.begun.take() } else { None };
+        let mut held: Vec<(Datagram, usize)> = begun.map(|begun| (begun, it.members.len())).into_iter().collect();
         let mut at = queues[queue].frames.iter().take_while(|waiting| waiting.follows).count();
         for k in 0..=it.granted {
             let Some((datagram, len)) = datagram(&queues[queue], at) else { break };

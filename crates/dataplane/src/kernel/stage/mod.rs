@@ -386,7 +386,7 @@ impl Stage {
 
     /// Moves the datagrams of a flow to the end of another queue: the flow's socket has changed.
     fn move_flow(&mut self, flow: &Flow, from: usize, to: usize) {
-        self.give_back_grants(from);
+        self.give_back_grants(from, false);
         let frames = self.queues[from].take_flow(flow);
         self.left(from, frames.len());
         self.enqueue(to, frames);
@@ -547,7 +547,7 @@ impl Stage {
     /// The first frame of a queue can never be sent: drops its datagram.
     pub fn refuse(&mut self, queue: usize, release: &mut impl FnMut(u32)) {
         let mut count = 0;
-        self.give_back_grants(queue);
+        self.give_back_grants(queue, true);
         self.queues[queue].drop_first(&mut |waiting| {
             count += 1;
             release(waiting.frame.buffer);

@@ -152,11 +152,6 @@ impl Tunnel {
         self.servers.remove(&server);
     }
 
-    /// Whether a frame may go through a tunnel, to any server.
-    pub fn may_carry(&self, frame: &[u8]) -> bool {
-        self.check(frame, 0).is_ok()
-    }
-
     /// The reason why a frame in two pieces, as [`Tunnel::encapsulate`] takes it, may not go through any tunnel.
     pub fn objection(&self, [frame, rest]: [&[u8]; 2]) -> Option<DropReason> {
         self.check(frame, rest.len()).err()
