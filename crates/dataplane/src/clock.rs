@@ -1,5 +1,23 @@
-//! The processor's time-stamp counter, to measure the cost of a frame, and the kernel's clock.
+//! The processor's time-stamp counter, to measure the cost of a frame, the kernel's clock, and the clock of a loop.
 #![allow(unsafe_code)]
+
+use sluicenet_proto::time::{Duration, Instant};
+
+/// The clock of a switch, a controller or an agent: the time since it was made.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(std::time::Instant);
+
+impl Clock {
+    /// A clock that starts now.
+    pub fn start() -> Clock {
+        Clock(std::time::Instant::now())
+    }
+
+    /// The time.
+    pub fn now(&self) -> Instant {
+        Instant::ZERO + Duration::from_ns(self.0.elapsed().as_nanos() as u64)
+    }
+}
 
 /// The kernel's clock in nanoseconds (`CLOCK_MONOTONIC`): other programs on the computer read the same.
 pub fn monotonic_ns() -> u64 {

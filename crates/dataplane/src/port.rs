@@ -6,6 +6,7 @@
 //!
 //! All data from the other side may be hostile. A port checks it on a private copy before it shows it.
 
+use crate::clock::Clock;
 use rustix::event::PollFd;
 use sluicenet_node::gate::StationPolicy;
 use sluicenet_node::vale::WatchdogConfig;
@@ -143,6 +144,9 @@ impl Inside {
 
 /// The switch's end of a port.
 pub trait Port: Send {
+    /// The port gets a number at a switch with this clock, whose times [`Port::on_round`] shows.
+    fn on_plug(&mut self, _clock: Clock) {}
+
     /// Called first in each round of the loop, for system calls and for timers that have expired.
     fn on_round(&mut self, _now: Instant) -> Result<(), BrokenPort> {
         Ok(())

@@ -19,6 +19,7 @@ mod round;
 mod run;
 mod stations;
 
+use crate::clock::Clock;
 use crate::port::{Inside, OverlayChange, Port};
 use crate::remote::{Jobs, Remote};
 use crate::shm;
@@ -58,7 +59,7 @@ pub struct Engine {
     watched: Instant,
     /// When a part of the forwarding table was last searched for old stations.
     aged: Instant,
-    started: std::time::Instant,
+    clock: Clock,
     jobs: Jobs<Engine>,
     sleeps: u64,
     /// Incremented with every change after which a waiting frame may have room.
@@ -84,7 +85,7 @@ impl Engine {
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             watched: Instant::ZERO,
             aged: Instant::ZERO,
-            started: std::time::Instant::now(),
+            clock: Clock::start(),
             jobs: Jobs::default(),
             sleeps: 0,
             changes: 0,
@@ -129,7 +130,7 @@ impl Engine {
 
     /// Time since the switch was created.
     pub fn now(&self) -> Instant {
-        Instant::ZERO + Duration::from_ns(self.started.elapsed().as_nanos() as u64)
+        self.clock.now()
     }
 
     /// A vacant port.
@@ -184,7 +185,8 @@ impl Engine {
         }
     }
 
-    fn attach(&mut self, k: usize, name: &str, kind: Kind, access: Access) {
+    fn attach(&mut self, k: usize, name: &str, mut kind: Kind, access: Access) {
+        kind.get_mut().on_plug(self.clock);
         let attached = Attached {
             name: name.to_owned(),
             rules: Rules::None,

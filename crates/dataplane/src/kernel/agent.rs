@@ -6,6 +6,7 @@ use super::error::{KernelError, Tried};
 use super::link::Links;
 use super::netlink::Netlink;
 use super::sys::{self, BATCH, BufferRange, Received, Wait};
+use crate::clock::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sluicenet_proto::agent::room::{BUFFER_DEFAULT, Deadlines, Room, Rooms};
 use sluicenet_proto::agent::talk::{Marks, Talk};
@@ -83,7 +84,7 @@ pub struct Agent {
     /// The claim to be the only agent at this interface.
     _only: UnixDatagram,
     buffer: u32,
-    started: std::time::Instant,
+    clock: Clock,
     marks: Marks,
     noticed: Room,
     memory: Vec<u8>,
@@ -114,7 +115,7 @@ impl Agent {
             config,
             wire,
             _only: only,
-            started: std::time::Instant::now(),
+            clock: Clock::start(),
             marks: Marks::default(),
             noticed: Room::default(),
             memory: vec![0; BATCH * LEN],
@@ -123,7 +124,7 @@ impl Agent {
     }
 
     fn now(&self) -> Instant {
-        Instant::ZERO + Duration::from_ns(self.started.elapsed().as_nanos() as u64)
+        self.clock.now()
     }
 
     /// Reports for the guest until `stop`, and then ends the report. If the interface disappears, it continues when the

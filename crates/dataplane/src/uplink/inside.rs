@@ -100,7 +100,7 @@ enum Shown {
 
 /// The receive buffer and the tunnel of an uplink.
 #[derive(Debug)]
-pub(super) struct Inside<K> {
+pub(super) struct Inside<K: UplinkKind> {
     pub link: Link<K>,
     pub overlay: Option<Overlay>,
     /// Boxed because both are taken out while they run.
@@ -121,6 +121,7 @@ pub(super) struct Inside<K> {
     /// Memory of earlier copies without another owner, for reuse.
     spare_copies: Vec<Arc<Vec<u8>>>,
     pub now: Instant,
+    pub clock: K::Clock,
     pub counters: Counters,
 }
 
@@ -162,6 +163,7 @@ impl<K: UplinkKind> Inside<K> {
             spare: Vec::new(),
             spare_copies: Vec::new(),
             now: Instant::ZERO,
+            clock: K::Clock::default(),
             counters: Counters::default(),
         }
     }
@@ -217,7 +219,7 @@ impl<K: UplinkKind> Inside<K> {
     fn arrive_managed(&mut self, frame: &[u8]) {
         // A notification on a trunk is for the station that sent the frame.
         let own = self.overlay.as_ref().map(|_| self.link.link().address);
-        if K::notify(&mut self.link, self.now, frame, own) {
+        if K::notify(&mut self.link, self.clock, &mut self.now, frame, own) {
             return;
         }
         if self.link.queues().limits().is_none() || qcn::flow_of(frame).is_none() {

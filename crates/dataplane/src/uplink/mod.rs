@@ -15,6 +15,7 @@ mod report;
 mod tcp_tunnels;
 mod zbridge;
 
+use crate::clock::Clock;
 use crate::controller::ControllerLink;
 use crate::fabric::Device;
 use crate::kernel::packet::PacketDevice;
@@ -56,7 +57,7 @@ const TRY_AGAIN: Duration = Duration::from_us(500);
 
 /// The port.
 #[derive(Debug)]
-pub struct Uplink<D, K = Queues<Vec<u8>>> {
+pub struct Uplink<D, K: UplinkKind = Queues<Vec<u8>>> {
     device: D,
     inside: Inside<K>,
     lent: u32,
@@ -185,6 +186,10 @@ impl From<Uplink<PacketDevice, Managed<Vec<u8>>>> for Box<dyn Port> {
 }
 
 impl<D: Device + Send, K: UplinkKind> Port for Uplink<D, K> {
+    fn on_plug(&mut self, clock: Clock) {
+        self.inside.clock = K::clock(clock);
+    }
+
     fn on_round(&mut self, now: Instant) -> Result<(), BrokenPort> {
         let Uplink { device, inside, looked_in_vain, .. } = self;
         inside.now = now;
@@ -206,7 +211,7 @@ impl<D: Device + Send, K: UplinkKind> Port for Uplink<D, K> {
             }
         }
         // Arrived frames are read first: a pause may have been renewed before it ran out.
-        inside.link.handle_timeout(now);
+        inside.link.handle_timeout(inside.now);
         inside.consult();
         inside.run_credits();
         inside.run_zbridge();

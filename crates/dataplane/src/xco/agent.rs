@@ -2,6 +2,7 @@
 
 use super::link::{self, LinkCounters, Turns};
 use super::valves::Valves;
+use crate::clock::Clock;
 use crate::fabric::Device;
 use crate::kernel::classes::Backlog;
 use crate::remote::{Jobs, Remote};
@@ -98,7 +99,7 @@ pub struct AgentLoop {
     shuts_at: Instant,
     /// The time of the last round.
     seen_at: Instant,
-    started: std::time::Instant,
+    clock: Clock,
     scratch: Vec<u8>,
     changes: u64,
     counters: LinkCounters,
@@ -124,7 +125,7 @@ impl AgentLoop {
             looks_at: Instant::ZERO,
             shuts_at: Instant::MAX,
             seen_at: Instant::ZERO,
-            started: std::time::Instant::now(),
+            clock: Clock::start(),
             scratch: Vec::new(),
             changes: 0,
             counters: LinkCounters::default(),
@@ -162,16 +163,19 @@ impl AgentLoop {
     }
 
     /// Takes messages, looks at the queues if it is time, opens and shuts them, and sends messages. Returns the number of messages
-    /// that moved.
+    /// that moved. `clock` tells the time whenever it is asked.
     ///
     /// # Errors
     /// The device or the queues are gone.
-    pub fn round(&mut self, now: Instant) -> io::Result<usize> {
-        self.seen_at = now;
+    pub fn round(&mut self, clock: impl Fn() -> Instant) -> io::Result<usize> {
         let AgentLoop { device, coordinator, config, counters, .. } = self;
+        // Asked for each message, behind its arrival: with an earlier time the controller's clock would seem to be ahead.
         let mut moved = device.receive(&mut |frame| {
-            counters.take(frame, config.own, |repr| coordinator.handle(now, repr.source, &repr.head, &repr.message));
+            counters
+                .take(frame, config.own, |repr| coordinator.handle(clock(), repr.source, &repr.head, &repr.message));
         })?;
+        let now = clock();
+        self.seen_at = now;
         let (looks, ends) = (self.looks_at <= now, coordinator.poll_timeout() <= now);
         if looks {
             self.looks_at = now + config.poll;
@@ -247,20 +251,17 @@ impl AgentLoop {
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
         link::run(self, stop)?;
         self.coordinator.leave();
-        let until = self.now() + DRAIN_AT_MOST;
+        let clock = self.clock;
+        let until = clock.now() + DRAIN_AT_MOST;
         loop {
-            let now = self.now();
+            let now = clock.now();
             self.looks_at = now;
-            self.round(now)?;
+            self.round(|| clock.now())?;
             if now >= until || self.all.iter().all(|queue| queue.backlog.waiting == 0) {
                 return Ok(());
             }
             std::thread::sleep(std::time::Duration::from_millis(DRAIN_EVERY.as_us() / 1_000));
         }
-    }
-
-    fn now(&self) -> Instant {
-        link::since(self.started)
     }
 }
 
@@ -270,10 +271,10 @@ impl Turns for AgentLoop {
     }
 
     fn turn(&mut self) -> io::Result<()> {
-        let now = self.now();
-        if self.round(now)? == 0 {
+        let clock = self.clock;
+        if self.round(|| clock.now())? == 0 {
             let next = self.coordinator.poll_timeout().min(self.looks_at).min(self.shuts_at);
-            link::sleep(&mut self.jobs, &*self.device, next.since(now))?;
+            link::sleep(&mut self.jobs, &*self.device, next.since(self.seen_at))?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The loop of the central controller: messages from a device, and directives to it.
 
 use super::link::{self, LinkCounters, Turns};
+use crate::clock::Clock;
 use crate::fabric::Device;
 use crate::remote::{Jobs, Remote};
 use sluicenet_proto::frame::Priority;
@@ -45,7 +46,7 @@ pub struct ControllerLoop {
     controller: Controller,
     own: MacAddress,
     priority: Priority,
-    started: std::time::Instant,
+    clock: Clock,
     scratch: Vec<u8>,
     counters: LinkCounters,
     jobs: Jobs<ControllerLoop>,
@@ -74,7 +75,7 @@ impl ControllerLoop {
             controller,
             own,
             priority,
-            started: std::time::Instant::now(),
+            clock: Clock::start(),
             scratch: Vec::new(),
             counters: LinkCounters::default(),
             jobs: Jobs::default(),
@@ -160,7 +161,7 @@ impl Turns for ControllerLoop {
     }
 
     fn turn(&mut self) -> io::Result<()> {
-        let now = link::since(self.started);
+        let now = self.clock.now();
         if self.round(now)? == 0 {
             link::sleep(&mut self.jobs, &*self.device, self.controller.poll_timeout().since(now))?;
         }

@@ -3,7 +3,7 @@
 use crate::fabric::Device;
 use crate::remote::Jobs;
 use rustix::event::{PollFd, Timespec};
-use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::time::Duration;
 use sluicenet_wire::ethernet::MacAddress;
 use sluicenet_wire::xco::{LEN_MAX, Received, Repr, receive};
 use std::io;
@@ -74,11 +74,6 @@ fn work<T: Turns>(of: &mut T) {
     while let Some(job) = of.jobs().next() {
         job(of);
     }
-}
-
-/// The time since a loop was made.
-pub(super) fn since(started: std::time::Instant) -> Instant {
-    Instant::ZERO + Duration::from_ns(started.elapsed().as_nanos() as u64)
 }
 
 /// Sleeps until there is a job or a frame, at most for `wait`.

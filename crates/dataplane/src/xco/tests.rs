@@ -348,7 +348,7 @@ impl Agents {
             }
             for (n, (agent, cable, kernel)) in self.agents.iter_mut().enumerate() {
                 self.sent[n] += kernel.run(step);
-                agent.round(self.now).unwrap();
+                agent.round(|| self.now).unwrap();
                 let messages = std::mem::take(&mut cable.0.lock().unwrap().1);
                 self.cable.0.lock().unwrap().0.extend(messages);
             }
