@@ -515,6 +515,9 @@ pub(super) fn show(status: &Status, global: Global) {
             text += &format!("  lost beside the switch, by the kernel, at {}: {}\n", port.name, places.join(", "));
         }
     }
+    if !status.refused_calls.is_empty() {
+        text += &format!("  system calls that the sandbox refused: {}\n", by_reason(&status.refused_calls));
+    }
     if let Some(bump) = &status.bump {
         text += &super::bump::text(bump);
     }

@@ -7,12 +7,14 @@
 //! [`xco`] is the loop of XCo's controller.
 //! `unsafe` is confined to these modules: [`region`] and `vhost::memory` (mapped memory that others may write), `vhost::sigbus`
 //! (a signal handler for memory that is gone), `kernel::sys` and [`tcp_info`] (system calls that no safer crate has), `process`
-//! (a new process before it executes its program), and one instruction each in [`clock`] and `crc`.
+//! (a new process before it executes its program), `confine::refused` (a signal handler for refused system calls), and one instruction each in [`clock`] and `crc`.
 #![deny(unsafe_code)]
 
 mod agent;
 pub mod bump;
 pub mod clock;
+#[cfg(target_os = "linux")]
+pub mod confine;
 pub mod controller;
 mod crc;
 pub mod engine;

@@ -10,8 +10,10 @@ use super::failure::Failure;
 use super::log::Log;
 use super::notify::Notify;
 use super::opened::{Opened, Ready, open_beside};
+use super::sandbox::Sandbox;
 use super::served::{Attached, Served};
 use super::status::{Absent, MacTable, Snapshot, Status, counted};
+use sluicenet_dataplane::confine::refused;
 use sluicenet_dataplane::engine::{Access, Engine, PortReport};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::port::Port;
@@ -76,6 +78,7 @@ pub struct Daemon {
     /// The listener of the control socket.
     listener: OwnedFd,
     notify: Notify,
+    sandbox: Sandbox,
     /// Log messages that are limited to one per second.
     pub(super) log: Log,
 }
@@ -231,6 +234,7 @@ impl Daemon {
         let state = self.state();
         let ports: Vec<PortConfig> = state.ports.iter().map(|p| p.config.clone()).collect();
         let mut status = snapshot.status(&state.config, &ports, self.started.elapsed().as_secs_f64());
+        status.refused_calls = refused().into_iter().collect();
         for port in status.ports.iter_mut().filter(|p| p.number.is_none()) {
             port.absent = state.ports.iter().find(|p| p.config.name == port.name).and_then(|p| p.absent.clone());
         }
@@ -248,6 +252,9 @@ impl Daemon {
     }
 
     fn add(&self, port: PortConfig) -> Result<(), String> {
+        if let Some(why) = self.sandbox.objection(&port.kind) {
+            return Err(format!("port {}: {why}", port.name));
+        }
         let _shared = self.changes.read().unwrap_or_else(PoisonError::into_inner);
         let vale = self.state().config.vale.clone();
         let opened =

@@ -15,6 +15,7 @@
 //! | `failure` | why a port could not be opened, and whether that can pass |
 //! | `reload` | the settings that may change at run time |
 //! | `privileges` | the privileges that the switch drops once its ports are open |
+//! | `sandbox` | the files and system calls that the switch can use once its ports are open |
 //! | `notify` | what the service manager hears |
 //! | `control` | the control socket: one JSON object per line, for the owner only |
 //! | `controller` | the overlay's controller, a program of its own |
@@ -43,6 +44,7 @@ mod notify;
 mod opened;
 pub mod privileges;
 mod reload;
+mod sandbox;
 mod served;
 pub mod status;
 pub mod supervisor;

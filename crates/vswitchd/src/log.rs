@@ -39,6 +39,11 @@ impl Log {
         *refused.entry((place, reason.to_owned())).or_default() += 1;
     }
 
+    /// Logs the last refused system calls of a switch that has stopped.
+    pub fn say_refused(&self, status: &Status) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).say_refused(status);
+    }
+
     /// Logs events until the switch has stopped.
     pub fn watch(&self, daemon: &impl Served, events: &Receiver<Event>) {
         let mut next = Instant::now() + EVERY;
@@ -82,6 +87,8 @@ struct Seen {
     counters: BTreeMap<(String, &'static str), u64>,
     /// Faults of a bump's program, by downstream port and counter.
     faults: BTreeMap<(String, &'static str), u64>,
+    /// Refused system calls by name.
+    refused_calls: BTreeMap<String, u64>,
     /// The guests' ports with a virtual machine monitor.
     guests: BTreeSet<String>,
 }
@@ -121,11 +128,22 @@ impl Seen {
             let what = FAULTS.iter().find(|(name, _)| *name == counter).map_or(counter, |(_, what)| what);
             warn!(port, faults, total, "{what}");
         }
+        self.say_refused(status);
         let of_guests = status.ports.iter().filter(|p| p.counters.contains_key("connected") && p.is_present());
         let guests: BTreeSet<String> = of_guests.map(|p| p.name.clone()).collect();
         guests.difference(&self.guests).for_each(|port| info!(port, "port attached"));
         self.guests.difference(&guests).for_each(|port| info!(port, "port detached"));
         self.guests = guests;
+    }
+
+    fn say_refused(&mut self, status: &Status) {
+        let before = std::mem::replace(&mut self.refused_calls, status.refused_calls.clone());
+        for (call, total) in &status.refused_calls {
+            let new = total - before.get(call).copied().unwrap_or(0);
+            if new > 0 {
+                warn!(call, refused = new, total, "call refused");
+            }
+        }
     }
 
     /// The counters that increased: port, counter, the increase, and the total.

@@ -202,6 +202,18 @@ pub static METRICS: &[Metric] = &[
         },
     ),
     m(
+        "sluicenet_switch_refused_calls_total",
+        "counter",
+        "call",
+        "system calls that the sandbox refused. A switch needs none of them: a fault of it was exploited, or its list of \
+            calls is incomplete",
+        |s, status| {
+            for (call, n) in &status.refused_calls {
+                s.add(&[("call", call)], n);
+            }
+        },
+    ),
+    m(
         "sluicenet_switch_frames_total",
         "counter",
         "fate",

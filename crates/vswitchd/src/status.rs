@@ -44,6 +44,9 @@ pub struct Status {
     /// The state of a controller of XCo, or of its agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xco: Option<Box<XcoStatus>>,
+    /// System calls that the sandbox refused, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused_calls: BTreeMap<String, u64>,
     /// The counters of removed ports; with those of all other ports they add up to the ledger.
     #[serde(default)]
     pub gone: Gone,
@@ -263,6 +266,7 @@ impl Snapshot {
                 .collect(),
             bump: None,
             xco: None,
+            refused_calls: BTreeMap::new(),
             gone: Gone {
                 accepted: self.gone.accepted,
                 delivered: self.gone.delivered,

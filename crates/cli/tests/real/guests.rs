@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// A switch to which guests are added later. However slow the machine, no guest is given up.
+const LATER: &str = "socket_folders = [\"FOLDER\"]\n[watchdog]\naction = \"off\"\n";
 /// Time for a short action of a guest, however slow the machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -99,7 +101,7 @@ fn a_slow_program_in_a_guest_loses_nothing_with_an_agent() {
         Err(e @ GuestError::Missing(_)) => return println!("skipped: {e}"),
         Err(e) => panic!("{e}"),
     };
-    let running = Running::start("agent", "[watchdog]\naction = \"off\"\n");
+    let running = Running::start("agent", LATER);
     let started = Instant::now();
     let player = stripped(&std::env::current_exe().unwrap(), &running, "player");
     let sluicenet = stripped(env!("CARGO_BIN_EXE_sluicenet").as_ref(), &running, "sluicenet");
@@ -181,8 +183,7 @@ fn two_guests_ping_and_stream_to_each_other_through_the_switch() {
         Err(e @ GuestError::Missing(_)) => return println!("skipped: {e}"),
         Err(e) => panic!("{e}"),
     };
-    // However slow the machine, no guest is given up.
-    let running = Running::start("guests", "[watchdog]\naction = \"off\"\n");
+    let running = Running::start("guests", LATER);
     let started = Instant::now();
     let mut zero = guest(&running, &parts, 0, vec![iperf3.clone()], "");
     let mut one = guest(&running, &parts, 1, vec![iperf3], "");
@@ -237,7 +238,7 @@ fn guests_killed_with_frames_in_flight_cost_nobody_else() {
         Err(e @ GuestError::Missing(_)) => return println!("skipped: {e}"),
         Err(e) => panic!("{e}"),
     };
-    let running = Running::start("killed", "[watchdog]\naction = \"off\"\n");
+    let running = Running::start("killed", LATER);
     let sluicenet = PathBuf::from(env!("CARGO_BIN_EXE_sluicenet"));
     let mut zero = guest(&running, &parts, 0, vec![sluicenet], "");
     let one = guest(&running, &parts, 1, vec![], "");

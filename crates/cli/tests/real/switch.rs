@@ -244,6 +244,55 @@ fn a_socket_left_behind_is_taken_over_and_a_file_is_not() {
     assert_eq!(std::fs::read_to_string(running.control()).unwrap(), "mine");
 }
 
+/// The values of a field of all threads of a process.
+fn of_threads(pid: u32, field: &str) -> Vec<String> {
+    let value = |status: String| Some(status.lines().find_map(|line| line.strip_prefix(field))?.trim().to_owned());
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    // A thread may end meanwhile.
+    threads.filter_map(|thread| value(std::fs::read_to_string(thread.ok()?.path().join("status")).ok()?)).collect()
+}
+
+#[test]
+fn a_switch_limits_its_system_calls_and_files_and_says_so() {
+    let running = Running::heard("sandbox", &format!("log = \"json\"\nsocket_folders = [\"FOLDER/run\"]\n{TWO}"));
+    let limits = running.line("the start", |line| line["message"] == "switch started")["sandbox"].clone();
+    if limits != "calls files" {
+        return println!("skipped: this kernel only limits {limits}");
+    }
+    let (_at_a, _a) = running.attach("a");
+    let seccomp = of_threads(running.child.id(), "Seccomp:");
+    assert!(seccomp.len() > 3 && seccomp.iter().all(|mode| mode == "2"), "{seccomp:?}");
+    let add = |name: &str, folder: &str| {
+        let settings = vec!["kind=vhost-user".into(), format!("socket={}/{folder}/vm.sock", running.folder.display())];
+        running.ask(Request::AddPort { name: name.into(), settings })
+    };
+    assert!(matches!(add("vm", "run"), Answer::Ok(_)));
+    // Where it reads its file, it makes none.
+    let refused = add("other", ".");
+    let words = "name its folder in `socket_folders`";
+    assert!(matches!(&refused, Answer::Error(why) if why.contains(words)), "{refused:?}");
+    let vm = "[[port]]\nname = \"late\"\nkind = \"vhost-user\"\nsocket = \"FOLDER/late.sock\"\n";
+    running.write(&format!("log = \"json\"\nsocket_folders = [\"FOLDER/run\"]\n{TWO}{vm}"));
+    let refused = running.ask(Request::Reload);
+    assert!(
+        matches!(&refused, Answer::Error(why) if why.ends_with("start the switch again; nothing was changed")),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_switch_without_a_sandbox_has_no_limits() {
+    let running = Running::heard("unlimited", &format!("log = \"json\"\nsandbox = false\n{TWO}"));
+    assert_eq!(running.line("the start", |line| line["message"] == "switch started")["sandbox"], "none");
+    assert!(of_threads(running.child.id(), "Seccomp:").iter().all(|mode| mode == "0"));
+    let settings = vec!["kind=vhost-user".into(), format!("socket={}/vm.sock", running.folder.display())];
+    assert!(matches!(running.ask(Request::AddPort { name: "vm".into(), settings }), Answer::Ok(_)));
+    let file = format!("log = \"json\"\n{TWO}");
+    running.write(&file);
+    let refused = running.ask(Request::Reload);
+    assert!(matches!(&refused, Answer::Error(why) if why.contains("`sandbox` cannot change")), "{refused:?}");
+}
+
 /// A service manager that started a switch: the states that it was told.
 struct Manager(UnixDatagram);
 
@@ -270,7 +319,8 @@ fn a_service_manager_hears_when_it_is_ready_and_the_command_says_whether_a_reloa
     let file = folder.0.join("vs.toml");
     let write = |ports: &str| std::fs::write(&file, text(&folder.0, ports)).unwrap();
     let command = || Command::new(env!("CARGO_BIN_EXE_sluicenet"));
-    write(TWO);
+    let two = format!("socket_folders = [\"FOLDER\"]\n{TWO}");
+    write(&two);
     let mut switch = { command() }
         .args(["--quiet", "--json", "switch", "run", &folder.path("vs.toml")])
         .env("NOTIFY_SOCKET", folder.0.join("notify"))
@@ -290,7 +340,7 @@ fn a_service_manager_hears_when_it_is_ready_and_the_command_says_whether_a_reloa
             String::from_utf8(reloaded.stdout).unwrap() + &String::from_utf8_lossy(&reloaded.stderr),
         )
     };
-    let guest = |socket: &str| format!("{TWO}[[port]]\nname = \"vm\"\nkind = \"vhost-user\"\nsocket = \"{socket}\"\n");
+    let guest = |socket: &str| format!("{two}[[port]]\nname = \"vm\"\nkind = \"vhost-user\"\nsocket = \"{socket}\"\n");
     write(&guest(&folder.path("missing/vm.sock")));
     let (code, said) = reload();
     assert!(code == Some(0) && said.contains("1 port added, 0 removed, 0 changed, port vm is absent: "), "{said}");

@@ -110,14 +110,20 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        // A switch that was stopped before does not answer.
+        let last = ask(&self.control(), &Request::Show);
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
+        if let (false, Ok(Answer::Status(status))) = (std::thread::panicking(), last) {
+            assert!(status.refused_calls.is_empty(), "calls that the sandbox refused: {:?}", status.refused_calls);
+        }
     }
 }
 
+/// The file of a switch; FOLDER in it is the test's own.
 pub fn text(folder: &Path, ports: &str) -> String {
-    format!("[switch]\ncontrol = \"{}/run/vs.sock\"\n{ports}", folder.display())
+    format!("[switch]\ncontrol = \"FOLDER/run/vs.sock\"\n{ports}").replace("FOLDER", &folder.display().to_string())
 }
 
 pub fn spawn(folder: &Path, file: &str, quiet: bool) -> Child {

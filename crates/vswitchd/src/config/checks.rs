@@ -5,6 +5,7 @@ use sluicenet_scenario::setting::{Kind, Section, Setting};
 use sluicenet_scenario::tree::{Node, Value};
 use sluicenet_scenario::{Error, Result};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::PathBuf;
 
 /// Bytes of the path of a Unix socket, less its end (unix(7)).
 const SOCKET_BYTES_MAX: usize = 107;
@@ -127,6 +128,24 @@ impl Setting for Addresses {
     fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<Addresses> {
         let Value::List(list) = &node.value else { return Err(s.wrong(node, "a list of IPv4 addresses")) };
         list.iter().map(|node| ipv4(s, name, node)).collect::<Result<_>>().map(Addresses)
+    }
+}
+
+/// Folders by their paths.
+#[derive(Clone, Debug)]
+pub(crate) struct Folders(pub Vec<PathBuf>);
+
+impl Setting for Folders {
+    type Limits = ();
+    const ANY: () = ();
+
+    fn kind(_: &()) -> Kind {
+        Kind::Texts
+    }
+
+    fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<Folders> {
+        let Value::List(list) = &node.value else { return Err(s.wrong(node, "a list of folders")) };
+        list.iter().map(|node| word(s, name, node).map(PathBuf::from)).collect::<Result<_>>().map(Folders)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The keys of a switch's file, except those of ports, policies and TCP tunnels.
 
-use super::checks::{Address, Device, Listener, Mac, Name, Namespace, Socket, SocketPath, Word};
+use super::checks::{Address, Device, Folders, Listener, Mac, Name, Namespace, Socket, SocketPath, Word};
 use super::policy::POLICY;
 use super::port::PortKeys;
 use super::qcn::Limiting;
@@ -64,6 +64,12 @@ settings! {
         /// whether you can add ports of kind veth, tap and packet at run time; the switch then keeps the privileges for
         /// that; default false
         hotplug: bool = false,
+        /// whether the switch limits its system calls and files once its ports are open (seccomp, Landlock); false only
+        /// to look for a fault in these limits, and not with `hotplug`; default true
+        sandbox: bool = true,
+        /// vhost-user: folders in which ports that are added later may have their sockets; default those of the file's
+        /// own sockets
+        socket_folders: Option<Folders>,
         /// where Prometheus fetches metrics: a port of the loopback address, or ADDRESS:PORT; default nowhere
         metrics: Option<Listener>,
         /// format of the log on stderr, one line for each event; default text

@@ -63,6 +63,10 @@ pub struct Config {
     pub user: Option<String>,
     /// Whether the switch keeps the privileges to open ports.
     pub hotplug: bool,
+    /// Whether the switch limits its system calls and files once its ports are open.
+    pub sandbox: bool,
+    /// Folders in which ports that are added later may have their sockets.
+    pub socket_folders: Vec<PathBuf>,
     /// The address at which metrics are served.
     pub metrics: Option<SocketAddr>,
     /// The format of the log.
@@ -117,6 +121,8 @@ pub struct OverlayConfig {
     pub controller_netns: Option<String>,
     /// The key shared with the controller.
     pub key: [u8; 32],
+    /// The file of the key.
+    pub key_file: PathBuf,
     /// Tenants and their networks.
     pub networks: Vec<(u16, u32)>,
     /// Other servers, and the next hop towards each.
@@ -260,6 +266,8 @@ impl Config {
             vale,
             user,
             hotplug: switch.hotplug,
+            sandbox: switch.sandbox,
+            socket_folders: switch.socket_folders.map(|folders| folders.0).unwrap_or_default(),
             metrics: switch.metrics.map(|listener| listener.0),
             log: switch.log,
             ports,
@@ -441,6 +449,7 @@ fn overlay(root: &Section<'_>, vale: &ValeConfig, lossless: PrioritySet, path: &
         listen: keys.listen,
         controller_netns: keys.controller_netns.map(|netns| netns.0),
         key: key_of(&s, "key", &keys.key.0, path)?,
+        key_file: beside(path, &keys.key.0),
         networks,
         servers,
         credits,
@@ -465,10 +474,15 @@ pub(super) fn text_of(path: &Path) -> Result<String> {
     String::from_utf8(bytes).map_err(|e| Error::not_text(name, e.as_bytes(), e.utf8_error().valid_up_to()))
 }
 
+/// A file that the file at `path` names.
+fn beside(path: &Path, file: &str) -> PathBuf {
+    path.parent().unwrap_or(Path::new("")).join(file)
+}
+
 /// The key in the file named by the setting `name`, relative to the file at `path`. Other users must not be able to
 /// read it.
 pub(super) fn key_of(section: &Section<'_>, name: &str, file: &str, path: &Path) -> Result<[u8; 32]> {
-    let file = path.parent().unwrap_or(Path::new("")).join(file);
+    let file = beside(path, file);
     let wrong = |message: String| section.error(name, format!("{}: {message}", file.display()));
     let text = std::fs::read_to_string(&file).map_err(|e| wrong(e.to_string()))?;
     let mode = std::fs::metadata(&file).map_err(|e| wrong(e.to_string()))?.permissions().mode();

@@ -11,6 +11,7 @@ use crate::mtu;
 use crate::notify::Notify;
 use crate::opened::{Opened, is_alone, open_all};
 use crate::privileges::{self, Becomes, Rights};
+use crate::sandbox::Sandbox;
 use crate::served::{listen_to_signals, serve_metrics};
 use crate::status::{Snapshot, Status};
 use crate::uplink;
@@ -123,6 +124,7 @@ impl Daemon {
         mtu::warnings(&config).iter().for_each(|reason| warn!(reason, "packets too large"));
         // Before the first thread starts: each thread has its own privileges.
         let left = privileges::drop_all_but(keep, becomes.as_ref())?;
+        let sandbox = Sandbox::enter(&config)?;
         info!(
             name = config.name,
             pid = std::process::id(),
@@ -131,6 +133,7 @@ impl Daemon {
             uid = left.uid,
             gid = left.gid,
             capabilities = left.capabilities,
+            sandbox = sandbox.limits,
             "switch started"
         );
         config.warnings().into_iter().for_each(|reason| warn!(reason, "losses to expect"));
@@ -143,6 +146,7 @@ impl Daemon {
             started: Instant::now(),
             listener: socket.listener()?,
             notify: Notify::default(),
+            sandbox,
             log: Log::default(),
         });
         let (signals, signal_thread) = listen_to_signals(&daemon)?;
@@ -167,6 +171,7 @@ impl Daemon {
         outcome?;
         ran?;
         let status = daemon.status_of(&last);
+        daemon.log.say_refused(&status);
         let l = status.ledger;
         info!(
             accepted = l.accepted,

@@ -215,8 +215,8 @@ impl Daemon {
     /// A port cannot be opened, for a reason that lasts. The old ports are in service, as before.
     fn prepare(&self, plan: &Plan, old: &Config, new: &Config) -> Result<Vec<Prepared>, String> {
         for port in &plan.open {
-            if let Some(missing) = may_open(&port.kind) {
-                return Err(format!("port {}: {missing}; nothing was changed", port.name));
+            if let Some(why) = may_open(&port.kind).or_else(|| self.sandbox.objection(&port.kind)) {
+                return Err(format!("port {}: {why}; nothing was changed", port.name));
             }
         }
         let needs = |port: &PortConfig, held: &PortConfig| port.kind.shares_with(&held.kind);

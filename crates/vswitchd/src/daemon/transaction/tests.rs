@@ -3,6 +3,7 @@
 use super::*;
 use crate::log::Log;
 use crate::notify::Notify;
+use crate::sandbox::Sandbox;
 use rustix::event::{EventfdFlags, eventfd};
 use sluicenet_proto::rng::Rng;
 use sluicenet_testkit::Dir;
@@ -39,6 +40,7 @@ impl Switch {
             started: std::time::Instant::now(),
             listener: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
             notify: Notify::default(),
+            sandbox: Sandbox::default(),
             log: Log::default(),
         };
         Switch { daemon, stop, engine: Some(engine), folder }

@@ -1,0 +1,169 @@
+//! The files of a process that forwards frames (Landlock). It executes none, and opens no TCP connection. Files that are open
+//! already are not affected.
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, RulesetStatus, Scope,
+};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The version whose rights are known here: that of Linux 6.12. An older kernel enforces those that it knows.
+const KNOWN: ABI = ABI::V6;
+
+/// The folders that the process may use, with all that is in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Folders {
+    /// It reads files here.
+    pub read: Vec<PathBuf>,
+    /// It removes files here.
+    pub remove: Vec<PathBuf>,
+    /// It makes sockets here, and files beside them.
+    pub sockets: Vec<PathBuf>,
+}
+
+/// Limits this thread to `folders`; returns whether the kernel supports that. Of a folder that does not exist yet, the next
+/// existing one above it counts, unless that is the root.
+pub(super) fn limit(folders: &Folders) -> io::Result<bool> {
+    let sockets = AccessFs::MakeSock
+        | AccessFs::MakeReg
+        | AccessFs::ReadFile
+        | AccessFs::WriteFile
+        | AccessFs::Truncate
+        | AccessFs::RemoveFile;
+    let rules: [(&[PathBuf], BitFlags<AccessFs>); 3] = [
+        (&folders.read, AccessFs::ReadFile | AccessFs::ReadDir),
+        (&folders.remove, AccessFs::RemoveFile.into()),
+        (&folders.sockets, sockets),
+    ];
+    let paths = rules.iter().flat_map(|(paths, access)| paths.iter().map(|path| (existing(path), *access)));
+    restrict(paths.filter(|(path, _)| path.parent().is_some())).map_err(io::Error::other)
+}
+
+fn restrict(rules: impl Iterator<Item = (PathBuf, BitFlags<AccessFs>)>) -> Result<bool, RulesetError> {
+    let mut ruleset = Ruleset::default()
+        .handle_access(AccessFs::from_all(KNOWN))?
+        .handle_access(AccessNet::from_all(KNOWN))?
+        .scope(Scope::Signal)?
+        .create()?;
+    for (path, access) in rules {
+        // A folder that was removed meanwhile needs no rule.
+        if let Ok(folder) = PathFd::new(&path) {
+            ruleset = ruleset.add_rule(PathBeneath::new(folder, access))?;
+        }
+    }
+    Ok(ruleset.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// The path itself, or the next existing folder above it. An empty path is the current folder.
+fn existing(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(if path.as_os_str().is_empty() { Path::new(".") } else { path });
+    let mut at = whole.unwrap_or_else(|_| path.to_owned());
+    while !at.exists() && at.pop() {}
+    at
+}
+
+/// Whether a process with these folders may make a socket at `path`.
+pub fn may_make_socket(folders: &Folders, path: &Path) -> bool {
+    let whole = |path: &Path| {
+        let folder = existing(path);
+        folder.canonicalize().unwrap_or(folder)
+    };
+    let at = path.parent().map(whole);
+    at.is_some_and(|at| folders.sockets.iter().any(|folder| at.starts_with(whole(folder))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::net::UnixListener;
+
+    /// A folder with the folders `own`, `guests` and `other`; removed when dropped.
+    struct Places(PathBuf);
+
+    impl Places {
+        fn new(test: &str) -> Places {
+            let places = Places(std::env::temp_dir().join(format!("sluicenet-files-{test}-{}", std::process::id())));
+            let _ = fs::remove_dir_all(&places.0);
+            for folder in ["own", "guests", "other"] {
+                fs::create_dir_all(places.0.join(folder)).unwrap();
+                fs::write(places.0.join(folder).join("file"), folder).unwrap();
+            }
+            places
+        }
+
+        fn folders(&self) -> Folders {
+            let at = |name: &str| vec![self.0.join(name)];
+            Folders { read: at("own"), remove: Vec::new(), sockets: at("guests") }
+        }
+    }
+
+    impl Drop for Places {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn is_refused<T>(tried: io::Result<T>) -> bool {
+        matches!(&tried, Err(e) if e.kind() == io::ErrorKind::PermissionDenied)
+    }
+
+    /// Runs a test on a thread that is limited.
+    fn limited(folders: &Folders, test: impl FnOnce() + Send) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| match limit(folders).unwrap() {
+                true => test(),
+                false => println!("skipped: this kernel limits no files"),
+            });
+        });
+    }
+
+    #[test]
+    fn only_the_named_folders_are_left() {
+        let places = Places::new("left");
+        let at = |name: &str| places.0.join(name);
+        limited(&places.folders(), || {
+            assert_eq!(fs::read_to_string(at("own/file")).unwrap(), "own");
+            assert!(is_refused(fs::write(at("own/file"), "")));
+            assert!(is_refused(fs::remove_file(at("own/file"))));
+            let _listener = UnixListener::bind(at("guests/socket")).unwrap();
+            fs::write(at("guests/socket.inflight"), "record").unwrap();
+            fs::remove_file(at("guests/socket")).unwrap();
+            fs::remove_file(at("guests/socket.inflight")).unwrap();
+            assert!(is_refused(UnixListener::bind(at("other/socket"))));
+            assert!(is_refused(fs::read(at("other/file"))));
+            assert!(is_refused(fs::read_dir(at("other"))));
+            assert!(is_refused(fs::create_dir(at("guests/folder"))));
+            assert!(is_refused(fs::read("/proc/self/environ")));
+            assert!(is_refused(std::process::Command::new("/bin/sh").spawn()));
+            assert!(is_refused(std::net::TcpListener::bind("127.0.0.1:0")) || !net_is_limited());
+        });
+        // Other threads are not limited.
+        fs::read(at("other/file")).unwrap();
+    }
+
+    /// Whether this kernel limits TCP: since Linux 6.7.
+    fn net_is_limited() -> bool {
+        use landlock::{CompatLevel, Compatible};
+        let strict = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+        strict.handle_access(AccessNet::from_all(KNOWN)).is_ok()
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_yet_counts_with_the_next_one_above_it() {
+        let places = Places::new("yet");
+        let folders = Folders { sockets: vec![places.0.join("guests/later/still")], ..Folders::default() };
+        let at = |name: &str| places.0.join(name);
+        for (path, may) in [("guests/a", true), ("guests/later/still/a", true), ("other/a", false), ("a", false)] {
+            assert_eq!(may_make_socket(&folders, &at(path)), may, "{path}");
+        }
+        limited(&folders, || {
+            drop(UnixListener::bind(at("guests/a")).unwrap());
+            assert!(is_refused(UnixListener::bind(at("other/a"))));
+        });
+        // The root is never meant.
+        let nowhere = Folders { sockets: vec!["/sluicenet-no-such-folder".into()], ..Folders::default() };
+        limited(&nowhere, || assert!(is_refused(UnixListener::bind(at("guests/b")))));
+    }
+}
