@@ -8,13 +8,16 @@ use sluicenet_vswitchd::capture::{Wanted, record};
 use sluicenet_vswitchd::config::{Config, default_control};
 use sluicenet_vswitchd::control::{Answer, Request, ask, running, stop};
 use sluicenet_vswitchd::daemon::Daemon;
+use sluicenet_vswitchd::helper;
 use sluicenet_vswitchd::here::{self, Findings};
 use sluicenet_vswitchd::log;
 use sluicenet_vswitchd::mtu;
-use sluicenet_vswitchd::status::{LOST_BESIDE, MacTable, PortStatus, Status, counted, mac_text};
+use sluicenet_vswitchd::status::{HelperStatus, LOST_BESIDE, MacTable, PortStatus, Status, counted, mac_text};
 use sluicenet_vswitchd::watch::queued;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = SWITCH_HELP)]
@@ -27,7 +30,7 @@ const SWITCH_HELP: &str = "\
 Coming from Open vSwitch:
     ovs-vswitchd                    sluicenet switch run [FILE]
     ovs-vsctl show, list-ports      sluicenet switch show
-    ovs-vsctl add-port BR NAME      sluicenet switch add-port NAME kind=...  (veth, tap, packet: with hotplug = true)
+    ovs-vsctl add-port BR NAME      sluicenet switch add-port NAME kind=...
     ovs-vsctl del-port BR NAME      sluicenet switch del-port NAME
     ip link add ... type veth ...   sluicenet switch attach NETNS --ip ADDRESS/BITS  (and detach NETNS)
     ovs-appctl exit                 sluicenet switch stop
@@ -42,7 +45,7 @@ enum What {
     Run(Run),
     /// Show a running switch and the counters of its ports
     Show(Show),
-    /// Add a port while traffic runs; of kind veth, tap or packet only with `hotplug = true` in its file
+    /// Add a port while traffic runs
     AddPort(AddPort),
     /// Remove a port while traffic runs
     DelPort(DelPort),
@@ -56,6 +59,9 @@ enum What {
     Reload(Which),
     /// Stop it
     Stop(Which),
+    /// Open devices for the switch that starts this process
+    #[command(hide = true)]
+    Helper(Run),
 }
 
 #[derive(Debug, clap::Args)]
@@ -333,6 +339,7 @@ impl Switch {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         match self.what {
             What::Run(run) => run.main(global),
+            What::Helper(run) => run.help(global),
             What::Show(show) if show.macs => show.which.tell(&Request::Macs, global),
             What::Show(show) => show.which.tell(&Request::Show, global),
             What::AddPort(add) => {
@@ -433,9 +440,32 @@ impl Run {
             return check(&config.file, config.ports.len() as u64, &found, global);
         }
         log::start(config.log, global.quiet);
-        let status = Daemon::run(config).map_err(|e| Failure::Failed(e.to_string()))?;
+        let status = Daemon::run(config, &mut self.helper(global)).map_err(|e| Failure::Failed(e.to_string()))?;
         show(&status, global);
         Ok(())
+    }
+
+    /// The command that starts the helper: the same program, also if its file has been replaced meanwhile.
+    fn helper(&self, global: Global) -> Command {
+        let mut command = Command::new("/proc/self/exe");
+        if global.quiet {
+            command.arg("--quiet");
+        }
+        command.args(["switch", "helper"]);
+        match (&self.file, &self.control) {
+            (Some(file), _) => command.arg(file),
+            (None, Some(control)) => command.args(["--name", &self.name, "--control"]).arg(control),
+            (None, None) => command.args(["--name", &self.name]),
+        };
+        command
+    }
+
+    /// Opens devices for the switch that started this process.
+    fn help(&self, global: Global) -> Result<(), Failure> {
+        let config = self.config()?;
+        log::start(config.log, global.quiet);
+        let socket = std::io::stdin().as_fd().try_clone_to_owned();
+        socket.and_then(|socket| helper::serve(config, socket)).map_err(|e| Failure::Failed(format!("the helper: {e}")))
     }
 }
 
@@ -480,6 +510,9 @@ pub(super) fn show(status: &Status, global: Global) {
         count(l.dropped),
         count(l.queued)
     );
+    if let Some(HelperStatus { pid, ended: Some(how) }) = &status.helper {
+        text += &format!("the helper (process {pid}) has ended, {how}: no device is opened until the next start\n");
+    }
     let columns =
         ["port", "kind", "from it", "to it", "queued", "held back", "lost for it", "refused", "waits for", ""];
     let mut t = Table::new(2, columns);

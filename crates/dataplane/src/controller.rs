@@ -187,10 +187,20 @@ pub struct ControllerLink {
 impl ControllerLink {
     /// A socket of `server` that receives only from the controller at `controller`.
     pub fn open(server: SocketAddrV4, controller: SocketAddrV4) -> io::Result<ControllerLink> {
+        Ok(ControllerLink::of(ControllerLink::socket(server, controller)?))
+    }
+
+    /// Such a socket.
+    pub fn socket(server: SocketAddrV4, controller: SocketAddrV4) -> io::Result<UdpSocket> {
         let socket = bound(server)?;
         socket.connect(controller)?;
         socket.set_nonblocking(true)?;
-        Ok(ControllerLink { transport: Transport::Socket(socket), failed: 0 })
+        Ok(socket)
+    }
+
+    /// A connection by such a socket, which another process may have opened.
+    pub fn of(socket: UdpSocket) -> ControllerLink {
+        ControllerLink { transport: Transport::Socket(socket), failed: 0 }
     }
 
     /// A connection through a mailbox, without a socket.

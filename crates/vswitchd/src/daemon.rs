@@ -7,6 +7,7 @@ mod transaction;
 use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, objection, port_from_words};
 use super::control::{About, Answer, Request};
 use super::failure::Failure;
+use super::helper::Helper;
 use super::log::Log;
 use super::notify::Notify;
 use super::opened::{Opened, Ready, open_beside};
@@ -79,6 +80,8 @@ pub struct Daemon {
     listener: OwnedFd,
     notify: Notify,
     sandbox: Sandbox,
+    /// The process that opens devices; `None` without the privileges for one.
+    helper: Option<Helper>,
     /// Log messages that are limited to one per second.
     pub(super) log: Log,
 }
@@ -206,6 +209,7 @@ impl Served for Daemon {
     }
 
     fn every_second(&self) {
+        self.look_at_helper();
         self.look_for_lost();
         self.try_again();
         let (ports, absent) = self.count_ports();
@@ -223,6 +227,13 @@ impl Daemon {
         self.notify.ready(ports, &absent);
     }
 
+    /// Notices the end of the helper. The ports that are open go on.
+    fn look_at_helper(&self) {
+        let Some(helper) = &self.helper else { return };
+        let pid = helper.status().pid;
+        helper.end_of(|how| warn!(pid, how, "helper ended"));
+    }
+
     /// The number of ports, and the names of the absent ones.
     fn count_ports(&self) -> (usize, Vec<String>) {
         let state = self.state();
@@ -235,6 +246,7 @@ impl Daemon {
         let ports: Vec<PortConfig> = state.ports.iter().map(|p| p.config.clone()).collect();
         let mut status = snapshot.status(&state.config, &ports, self.started.elapsed().as_secs_f64());
         status.refused_calls = refused().into_iter().collect();
+        status.helper = self.helper.as_ref().map(Helper::status);
         for port in status.ports.iter_mut().filter(|p| p.number.is_none()) {
             port.absent = state.ports.iter().find(|p| p.config.name == port.name).and_then(|p| p.absent.clone());
         }
@@ -257,8 +269,8 @@ impl Daemon {
         }
         let _shared = self.changes.read().unwrap_or_else(PoisonError::into_inner);
         let vale = self.state().config.vale.clone();
-        let opened =
-            open_beside(&port, &self.configs(), &vale).map_err(|reason| format!("port {}: {reason}", port.name))?;
+        let opened = open_beside(&port, &self.configs(), &vale, self.helper.as_ref())
+            .map_err(|reason| format!("port {}: {reason}", port.name))?;
         self.install(port, opened)
     }
 

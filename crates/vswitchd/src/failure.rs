@@ -5,12 +5,13 @@
 //! or of the privileges of the switch: a reload with such a port changes nothing.
 
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::kernel::KernelError;
 use std::fmt;
 use std::io;
 
 /// Why a port could not be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub reason: String,
     /// Whether a later attempt with the same file may succeed.

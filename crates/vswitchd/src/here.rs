@@ -1,14 +1,14 @@
 //! What a start of a switch would find on this machine. Nothing is opened for longer than a look, and nothing changes.
 
 use super::config::{Config, PortConfig, PortKind, UplinkConfig};
-use super::opened::{Pair, is_alone, may_open, namespace};
+use super::helper::device::{Device, Pair, namespace};
+use super::opened::is_alone;
 use super::privileges::{Becomes, TO_OPEN, missing, own};
 use serde::Serialize;
 use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::vhost::Socket;
-use sluicenet_node::vale::ValeConfig;
 use std::net::TcpListener;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
@@ -47,12 +47,13 @@ pub fn look(config: &Config) -> Findings {
         found.errors.push(format!("uplink: {e}"));
     }
     for (i, port) in config.ports.iter().enumerate() {
-        let fault = may_open(&port.kind).map_or_else(|| is_alone(port, config.ports[..i].iter()), Err);
+        let lacking = missing(port.kind.name(), port.kind.rights().open, own());
+        let fault = lacking.map_or_else(|| is_alone(port, config.ports[..i].iter()), Err);
         let add = |to: &mut Vec<String>, why: String| to.push(format!("port {}: {why}", port.name));
         match fault {
             Err(why) => add(&mut found.errors, why),
             Ok(()) => {
-                if let Err(why) = look_at_port(port, &config.vale, becomes.as_ref()) {
+                if let Err(why) = look_at_port(port, becomes.as_ref()) {
                     add(&mut found.absent, why);
                 }
             }
@@ -72,11 +73,14 @@ fn look_at_uplink(uplink: &UplinkConfig) -> Result<(), String> {
     }
 }
 
-fn look_at_port(port: &PortConfig, vale: &ValeConfig, becomes: Option<&Becomes>) -> Result<(), String> {
+fn look_at_port(port: &PortConfig, becomes: Option<&Becomes>) -> Result<(), String> {
     let looked = match &port.kind {
         PortKind::Shm { .. } | PortKind::VhostUser { socket: Socket::Connect(_), .. } => return Ok(()),
         PortKind::VhostUser { socket: Socket::Listen(path), .. } => return look_at_socket(path, becomes),
-        PortKind::Veth { .. } => Pair::of(port, vale).and_then(|pair| pair.map_or(Ok(()), |pair| pair.veth().look())),
+        PortKind::Veth { .. } => {
+            let pair = Device::of(port).map_or(Ok(None), |device| Pair::of(&device));
+            pair.and_then(|pair| pair.map_or(Ok(()), |pair| pair.veth().look()))
+        }
         PortKind::Packet { device: name, netns } => device(netns, name),
         PortKind::Tap { device, tenant_netns, .. } => {
             let there =

@@ -12,10 +12,11 @@
 //! | `attach` | namespaces: attached to a running switch by one command, and detached |
 //! | `here` | what a start would find on this machine |
 //! | `opened` | how each kind of port is opened |
+//! | `helper` | the process with the privileges to open devices |
 //! | `failure` | why a port could not be opened, and whether that can pass |
 //! | `reload` | the settings that may change at run time |
-//! | `privileges` | the privileges that the switch drops once its ports are open |
 //! | `sandbox` | the files and system calls that the switch can use once its ports are open |
+//! | `privileges` | the privileges that the switch and its helper drop |
 //! | `notify` | what the service manager hears |
 //! | `control` | the control socket: one JSON object per line, for the owner only |
 //! | `controller` | the overlay's controller, a program of its own |
@@ -36,6 +37,7 @@ pub mod control;
 pub mod controller;
 pub mod daemon;
 mod failure;
+pub mod helper;
 pub mod here;
 pub mod log;
 pub mod metrics;

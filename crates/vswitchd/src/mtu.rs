@@ -2,7 +2,7 @@
 //! starts.
 
 use super::config::{Config, LimitersOf, OverlayConfig, PortKind, UplinkConfig};
-use super::opened::namespace;
+use super::helper::device::namespace;
 use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
 use sluicenet_wire::ipv6::MIN_MTU;

@@ -2,12 +2,13 @@
 
 use super::config::{PortConfig, PortKind, one_tenant};
 use super::failure::Failure;
+use super::helper::{self, Device, Facts, Helper, device};
 use super::privileges;
-use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::netns::Namespace;
-use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
-use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
-use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig, ValvePort, Veth};
+use sluicenet_dataplane::kernel::packet::{OpenPacket, PacketDevice, PacketPort};
+use sluicenet_dataplane::kernel::parts::Parts;
+use sluicenet_dataplane::kernel::tap::{OpenTap, TapConfig, TapPort};
+use sluicenet_dataplane::kernel::valve::{OpenValve, ValveConfig, ValvePort};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::vhost;
 use sluicenet_node::vale::ValeConfig;
@@ -57,69 +58,41 @@ impl Opened {
     }
 }
 
-pub(super) fn namespace(name: &Option<String>) -> Result<Namespace, KernelError> {
-    match name {
-        Some(name) => Namespace::open(name),
-        None => Namespace::current(),
-    }
-}
-
-/// The two ends of a valve's pair, and its settings.
-pub(super) struct Pair<'a> {
-    switch: Namespace,
-    tenant: Namespace,
-    device: &'a str,
-    tenant_device: &'a str,
-    config: ValveConfig,
-}
-
-impl Pair<'_> {
-    pub fn of<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Option<Pair<'a>>, KernelError> {
-        let PortKind::Veth { device, netns, tenant_device, tenant_netns, offload } = &port.kind else {
-            return Ok(None);
-        };
-        let config = ValveConfig { watchdog: vale.watchdog, offload: *offload, ..ValveConfig::default() };
-        let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
-        Ok(Some(Pair { switch, tenant, device, tenant_device, config }))
-    }
-
-    pub fn veth(&self) -> Veth<'_> {
-        Veth {
-            switch: &self.switch,
-            switch_device: self.device,
-            tenant: &self.tenant,
-            tenant_device: self.tenant_device,
-        }
-    }
-}
-
-/// The sockets of a valve; `None` for ports of other kinds.
-type Sockets<'a> = Option<(Pair<'a>, Listening)>;
-
 /// Checks that no other valve leads to the namespace of a port, also under another name.
 pub(super) fn is_alone<'a>(port: &PortConfig, mut others: impl Iterator<Item = &'a PortConfig>) -> Result<(), String> {
-    let tenant = |port: &PortConfig| port.kind.tenant().map(Namespace::open).transpose().ok().flatten();
     // A namespace that does not exist is no conflict; opening it will fail.
-    let Some(own) = tenant(port) else { return Ok(()) };
-    let same = |other: &PortConfig| tenant(other).is_some_and(|its| own.is(&its).unwrap_or(false));
-    match others.find(|&other| same(other)) {
-        Some(other) => Err(one_tenant(&other.name, &port.name, own.name())),
+    let tenant = |port: &'a PortConfig| Namespace::identity_of(port.kind.tenant()?).ok();
+    let Some(name) = port.kind.tenant() else { return Ok(()) };
+    let Ok(own) = Namespace::identity_of(name) else { return Ok(()) };
+    match others.find(|&other| tenant(other) == Some(own)) {
+        Some(other) => Err(one_tenant(&other.name, &port.name, name)),
         None => Ok(()),
     }
 }
 
-/// The privileges that this process lacks to open a port.
-pub(super) fn may_open(kind: &PortKind) -> Option<String> {
-    privileges::missing(kind.name(), kind.rights().open, privileges::own())
+// Without a helper, this process opens ports by its own privileges.
+
+/// The reason for which no port of a kind can be opened before the next start: this process lacks the privileges, or its helper
+/// has ended.
+pub(super) fn may_open(kind: &PortKind, helper: Option<&Helper>) -> Option<String> {
+    match helper {
+        _ if kind.rights().open.is_empty() => None,
+        Some(helper) => helper.missing(),
+        None => privileges::missing(kind.name(), kind.rights().open, privileges::own()),
+    }
 }
 
 /// Opens all ports of a starting switch. A port whose endpoint is not ready has an error of its own.
 ///
 /// # Errors
 /// Errors that no endpoint causes.
-pub(super) fn open_all(ports: &[PortConfig], vale: &ValeConfig) -> Result<Vec<Result<Opened, Failure>>, String> {
+pub(super) fn open_all(
+    ports: &[PortConfig],
+    vale: &ValeConfig,
+    helper: Option<&Helper>,
+) -> Result<Vec<Result<Opened, Failure>>, String> {
     for (i, port) in ports.iter().enumerate() {
-        if let Some(missing) = may_open(&port.kind) {
+        if let Some(missing) = may_open(&port.kind, helper) {
             return Err(format!("port {}: {missing}", port.name));
         }
         is_alone(port, ports[..i].iter())?;
@@ -127,55 +100,77 @@ pub(super) fn open_all(ports: &[PortConfig], vale: &ValeConfig) -> Result<Vec<Re
     let until = Instant::now() + OPENS_WITHIN;
     // Frames that tenants sent while no switch ran wait in the kernel, which drops some of them over time. So the sockets of
     // all valves are opened before any port that may take long.
-    let listening: Vec<_> = ports.iter().map(|port| listen(port, vale)).collect();
+    let begun: Vec<_> = ports.iter().map(|port| begin(port, helper)).collect();
     // Each valve may wait two seconds for the kernel to poll its device; all valves wait at the same time.
     Ok(std::thread::scope(|scope| {
-        let patiently = |(port, listening): (&PortConfig, Result<Sockets<'_>, Failure>)| {
-            let mut opened = listening.and_then(|listening| open(port, listening));
+        let patiently = |(port, begun): (&PortConfig, Result<Option<Begun>, Failure>)| {
+            let mut opened = begun.and_then(|begun| open(port, begun, vale));
             while opened.is_err() && Instant::now() < until {
                 std::thread::sleep(AGAIN);
-                opened = open_beside(port, ports, vale);
+                opened = open_beside(port, ports, vale, helper);
             }
             opened
         };
-        let opening: Vec<_> = ports.iter().zip(listening).map(|this| scope.spawn(move || patiently(this))).collect();
+        let opening: Vec<_> = ports.iter().zip(begun).map(|this| scope.spawn(move || patiently(this))).collect();
         let join = |opened: ScopedJoinHandle<'_, _>| opened.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
         opening.into_iter().map(join).collect()
     }))
 }
 
 /// Opens one port of a switch with the other `ports`.
-pub(super) fn open_beside(port: &PortConfig, ports: &[PortConfig], vale: &ValeConfig) -> Result<Opened, Failure> {
-    if let Some(missing) = may_open(&port.kind) {
+pub(super) fn open_beside(
+    port: &PortConfig,
+    ports: &[PortConfig],
+    vale: &ValeConfig,
+    helper: Option<&Helper>,
+) -> Result<Opened, Failure> {
+    if let Some(missing) = may_open(&port.kind, helper) {
         return Err(Failure::lasting(missing));
     }
     is_alone(port, ports.iter().filter(|other| other.name != port.name)).map_err(Failure::lasting)?;
-    open(port, listen(port, vale)?)
+    open(port, begin(port, helper)?, vale)
 }
 
-/// Opens the sockets of a port that is a valve.
-fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Sockets<'a>, Failure> {
-    let Some(pair) = Pair::of(port, vale)? else { return Ok(None) };
-    let listening = Listening::open(pair.veth(), &pair.config)?;
-    Ok(Some((pair, listening)))
+/// A device of which the first sockets are open.
+enum Begun {
+    Here(device::Begun),
+    InHelper(helper::Begun),
 }
 
-/// Opens a port; a valve from its open sockets.
-fn open(port: &PortConfig, listening: Sockets<'_>) -> Result<Opened, Failure> {
-    Ok(Opened::Port(match &port.kind {
-        PortKind::Shm { .. } => return Ok(Opened::Attached),
-        PortKind::VhostUser { socket, agent } => return Ok(Opened::Later(socket.clone(), *agent)),
-        PortKind::Veth { .. } => match listening {
-            Some((pair, listening)) => Box::new(ValvePort::serve(listening, pair.veth(), &pair.config)?),
-            None => unreachable!("a valve's sockets are opened first"),
-        },
-        PortKind::Tap { device, tenant_netns, mtu, offload, agent } => {
-            let tenant = Namespace::open(tenant_netns)?;
+/// Opens the first sockets of a port's device; `None` for a port that has no device.
+fn begin(port: &PortConfig, helper: Option<&Helper>) -> Result<Option<Begun>, Failure> {
+    let Some(device) = Device::of(port) else { return Ok(None) };
+    Ok(Some(match helper {
+        Some(helper) => Begun::InHelper(helper.listen(&port.name, device)?),
+        None => Begun::Here(device.listen()?),
+    }))
+}
+
+/// Opens a port, at a device of which the first sockets are open.
+fn open(port: &PortConfig, begun: Option<Begun>, vale: &ValeConfig) -> Result<Opened, Failure> {
+    let Some(begun) = begun else {
+        return Ok(match &port.kind {
+            PortKind::VhostUser { socket, agent } => Opened::Later(socket.clone(), *agent),
+            _ => Opened::Attached,
+        });
+    };
+    let Parts { facts, descriptors } = match begun {
+        Begun::Here(begun) => begun.open()?,
+        Begun::InHelper(begun) => begun.open()?,
+    };
+    Ok(Opened::Port(match (&port.kind, facts) {
+        (PortKind::Veth { offload, .. }, Facts::Veth(facts)) => {
+            let config = ValveConfig { watchdog: vale.watchdog, offload: *offload, ..ValveConfig::default() };
+            Box::new(ValvePort::of(OpenValve::of(Parts { facts, descriptors })?, &config))
+        }
+        (PortKind::Tap { offload, agent, .. }, Facts::Tap(facts)) => {
             let config = TapConfig { offload: *offload, agent: *agent, ..TapConfig::default() };
-            Box::new(TapPort::create(&tenant, device, port.mac.unwrap_or_default(), *mtu, &config)?)
+            Box::new(TapPort::of(OpenTap::of(Parts { facts, descriptors })?, &config)?)
         }
-        PortKind::Packet { device, netns } => {
-            Box::new(PacketPort::new(PacketDevice::open(&namespace(netns)?, device, PACKET_BUFFERS)?))
+        (_, Facts::Packet(facts)) => {
+            let device = OpenPacket::of(Parts { facts, descriptors })?;
+            Box::new(PacketPort::new(PacketDevice::of(device, PACKET_BUFFERS)))
         }
+        _ => return Err(Failure::lasting("the helper's answer is about another kind of port".into())),
     }))
 }

@@ -1,4 +1,4 @@
-//! Privileges: a switch that was started as root drops almost all of them once its ports are open.
+//! Privileges: a switch that was started as root drops almost all of them once its helper has opened the ports of its file.
 //! On Linux each thread has its own privileges, and new threads inherit them. So the switch drops privileges while it
 //! has only one thread.
 
@@ -127,8 +127,7 @@ pub fn missing(kind: &str, needed: CapabilitySet, has: CapabilitySet) -> Option<
     let missing = needed - has;
     (!missing.is_empty()).then(|| {
         format!(
-            "to open a {kind} takes {}, which this process does not have: a switch has it when it is started as root, for the \
-             ports of its file, and gives it up then, unless [switch] says `hotplug`",
+            "to open a {kind} takes {}, which this process does not have: a switch has it when it is started as root",
             names(missing)
         )
     })

@@ -18,7 +18,6 @@ pub(super) fn overlay_change(old: &Config, new: &Config) -> Result<OverlayChange
         ("stations", new.vale.stations == old.vale.stations),
         ("stations_per_port", new.vale.stations_per_port == old.vale.stations_per_port),
         ("user", new.user == old.user),
-        ("hotplug", new.hotplug == old.hotplug),
         ("sandbox", new.sandbox == old.sandbox),
         ("socket_folders", new.socket_folders == old.socket_folders),
         ("metrics", new.metrics == old.metrics),

@@ -50,6 +50,19 @@ pub struct Status {
     /// The counters of removed ports; with those of all other ports they add up to the ledger.
     #[serde(default)]
     pub gone: Gone,
+    /// The process that opens devices for the switch, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub helper: Option<HelperStatus>,
+}
+
+/// The helper of a switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HelperStatus {
+    /// Its process id.
+    pub pid: u32,
+    /// How it ended, if it has: no device is opened any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
 }
 
 /// The counters of ports that were removed, or that have no endpoint any more.
@@ -273,6 +286,7 @@ impl Snapshot {
                 refused: by_name(&self.gone.refused),
                 dropped: by_name(&self.gone.dropped),
             },
+            helper: None,
         }
     }
 

@@ -1,9 +1,12 @@
 //! Opens the uplink of a switch as the file describes it.
 
-use super::config::{Coordination, Credits, LimitersOf, Limiting, OverlayConfig, PORTS, TcpTunnel, UplinkConfig};
+use super::config::{
+    Coordination, Credits, LimitersOf, Limiting, OverlayConfig, PORTS, TcpTunnel, UPLINK_NAME, UplinkConfig,
+};
+use super::helper::{Device, Facts, Helper};
 use sluicenet_dataplane::controller::{ControllerLink, first_request, unguessable};
-use sluicenet_dataplane::kernel::netns::Namespace;
-use sluicenet_dataplane::kernel::packet::{PacketDevice, Pieces};
+use sluicenet_dataplane::kernel::packet::{OpenPacket, PacketDevice};
+use sluicenet_dataplane::kernel::parts::Parts;
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::uplink::{TcpTunnelConfig, Uplink, UplinkKind};
 use sluicenet_node::credits::CreditConfig;
@@ -22,7 +25,7 @@ use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
 use sluicenet_wire::xco::ENTRIES_MAX;
 use sluicenet_wire::{vlan, zbridge};
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -40,12 +43,22 @@ const BEYOND: u32 = 64 << 10;
 /// # Errors
 /// The device, the namespace or the controller's socket cannot be opened, or the buffer is too small for flow control.
 pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port>> {
-    let namespace = match &config.netns {
-        Some(name) => Namespace::open(name)?,
-        None => Namespace::current()?,
+    open_by(None, config, vale)
+}
+
+/// Opens the uplink, at a device that the helper opens if there is one.
+pub(crate) fn open_by(helper: Option<&Helper>, config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port>> {
+    let device = Device::of_uplink(config);
+    let opened = match helper {
+        Some(helper) => helper.listen(UPLINK_NAME, device).and_then(|begun| begun.open()),
+        None => device.listen().and_then(|begun| begun.open()),
     };
-    let pieces = Pieces::Runs { sends: config.segmentation };
-    let device = PacketDevice::open_for(&namespace, &config.device, BUFFERS, pieces)?;
+    let Parts { facts, mut descriptors } = opened.map_err(|e| io::Error::other(e.reason))?;
+    let Facts::Packet(facts) = facts else {
+        return Err(io::Error::other("the helper's answer is about another kind of port"));
+    };
+    let controller = config.overlay.is_some().then(|| descriptors.pop()).flatten().map(UdpSocket::from);
+    let device = PacketDevice::of(OpenPacket::of(Parts { facts, descriptors })?, BUFFERS);
     let mtu = device.mtu();
     let max_frame = mtu + (HEADER_LEN + vlan::TAG_LEN + FCS_LEN) as u32;
     let mac = MacAddress(config.mac);
@@ -57,11 +70,11 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
     let link = link.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
     let link = if config.segmentation { link.with_bursts(RUN) } else { link };
     if let Some(xco) = &config.xco {
-        return Ok(assemble(config, vale, device, link, gate(xco, config.rate)?)?.into());
+        return Ok(assemble(config, vale, (device, controller), link, gate(xco, config.rate)?)?.into());
     }
     match manage(config)? {
-        None => Ok(assemble(config, vale, device, link, Queues::default())?.into()),
-        Some(managed) => Ok(assemble(config, vale, device, link, managed)?.into()),
+        None => Ok(assemble(config, vale, (device, controller), link, Queues::default())?.into()),
+        Some(managed) => Ok(assemble(config, vale, (device, controller), link, managed)?.into()),
     }
 }
 
@@ -106,7 +119,7 @@ fn gate(xco: &Coordination, rate: Rate) -> io::Result<Gated> {
 fn assemble<K: UplinkKind>(
     config: &UplinkConfig,
     vale: &ValeConfig,
-    device: PacketDevice,
+    (device, controller): (PacketDevice, Option<UdpSocket>),
     link: Link,
     kind: K,
 ) -> io::Result<Uplink<PacketDevice, K>> {
@@ -114,7 +127,7 @@ fn assemble<K: UplinkKind>(
     let mut uplink = match &config.overlay {
         None => Uplink::trunk_of(device, link, kind),
         Some(overlay) => {
-            let (vtep, controller) = vtep(overlay, link.address, mtu)?;
+            let (vtep, controller) = vtep(overlay, link.address, mtu, controller)?;
             let mut uplink = Uplink::overlay_of(device, link, vtep, controller, kind);
             if let Some(credits) = &overlay.credits {
                 let shown = (vale.slots / PORTS as u32).clamp(1, 16);
@@ -162,7 +175,12 @@ fn credit_config(overlay: &OverlayConfig, credits: &Credits) -> CreditConfig {
     }
 }
 
-fn vtep(config: &OverlayConfig, mac: MacAddress, mtu: u32) -> io::Result<(Vtep<u32>, ControllerLink)> {
+fn vtep(
+    config: &OverlayConfig,
+    mac: MacAddress,
+    mtu: u32,
+    controller: Option<UdpSocket>,
+) -> io::Result<(Vtep<u32>, ControllerLink)> {
     let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
     let reserved = if config.zbridge.is_some() { zbridge::GROWTH as u16 } else { 0 };
     let tunnel = TunnelConfig { server: config.address, mac, mtu, reserved };
@@ -174,11 +192,7 @@ fn vtep(config: &OverlayConfig, mac: MacAddress, mtu: u32) -> io::Result<(Vtep<u
     for &(server, next_hop) in &config.servers {
         vtep.admit(server, MacAddress(next_hop));
     }
-    let namespace = match &config.controller_netns {
-        Some(name) => Namespace::open(name)?,
-        None => Namespace::current()?,
-    };
-    let listen = SocketAddrV4::new(config.address, config.listen);
-    let link = namespace.enter(|| ControllerLink::open(listen, config.controller))??;
+    let link = controller.ok_or_else(|| io::Error::other("the helper's answer has no socket to the controller"))?;
+    let link = ControllerLink::of(link);
     Ok((vtep, link))
 }

@@ -90,7 +90,8 @@ fn start(command: &str, netns: &str, config: &Value, more: &[(&str, &str)]) -> C
     plugin.env("CNI_COMMAND", command).env("CNI_CONTAINERID", netns).env("CNI_NETNS", path).env("CNI_IFNAME", "eth0");
     plugin.env("CNI_PATH", PLUGINS).envs(more.iter().copied());
     let mut child = plugin.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
+    // A plugin that refuses its environment ends before it reads its configuration.
+    let _ = child.stdin.take().unwrap().write_all(config.to_string().as_bytes());
     child
 }
 

@@ -12,6 +12,7 @@ mod interrupted;
 mod overload;
 mod sockets;
 mod switch;
+mod switch_helper;
 mod switch_locked;
 mod switch_overlay;
 mod switch_restart;

@@ -82,6 +82,8 @@ const ANY: &[c_long] = &[
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_getrandom,
+    // The end of the helper.
+    libc::SYS_wait4,
     // The only one that is refused in another way, below.
     libc::SYS_clone3,
 ];

@@ -3,11 +3,14 @@
 use super::error::{KernelError, Tried};
 use super::link::Links;
 use super::netns::Namespace;
+use super::parts::Descriptors;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::os::fd::OwnedFd;
 
 /// Frames and datagrams that the kernel dropped, by location.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeCounters {
     /// In the queue of the tenant's device.
     pub qdisc: u64,
@@ -53,7 +56,34 @@ pub struct Edge {
     before: EdgeCounters,
 }
 
+/// The facts about an [`Edge`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct EdgeFacts {
+    tenant_device: String,
+    switch_device: String,
+    has_ipv6: bool,
+    before: EdgeCounters,
+}
+
 impl Edge {
+    /// Its facts and its descriptors.
+    pub(super) fn into_parts(self) -> (EdgeFacts, Vec<OwnedFd>) {
+        let Edge { tenant: Stack { links, device, snmp, snmp6, softnet }, switch, before } = self;
+        let facts = EdgeFacts { tenant_device: device, switch_device: switch.1, has_ipv6: snmp6.is_some(), before };
+        let mut all: Vec<OwnedFd> = vec![links.into_socket(), snmp.into(), softnet.into(), switch.0.into_socket()];
+        all.extend(snmp6.map(OwnedFd::from));
+        (facts, all)
+    }
+
+    /// An edge of these parts.
+    pub(super) fn of(facts: EdgeFacts, all: &mut Descriptors) -> io::Result<Edge> {
+        let EdgeFacts { tenant_device, switch_device, has_ipv6, before } = facts;
+        let (links, snmp, softnet) = (Links::of(all.next()?), all.next()?.into(), all.next()?.into());
+        let switch = (Links::of(all.next()?), switch_device);
+        let snmp6 = all.next_if(has_ipv6)?.map(File::from);
+        Ok(Edge { tenant: Stack { links, device: tenant_device, snmp, snmp6, softnet }, switch, before })
+    }
+
     /// Between a tenant's device and its peer at the switch.
     pub fn open(
         tenant: &Namespace,

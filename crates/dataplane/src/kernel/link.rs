@@ -5,7 +5,7 @@ use super::netlink::{ACK, CREATE, DUMP, EXCLUSIVE, Message, Netlink, REPLACE, at
 use super::sys;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -191,6 +191,16 @@ impl Links {
     /// Opens the devices of this thread's namespace.
     pub fn open() -> Result<Links, KernelError> {
         Netlink::route().map(Links).tried(|| "a netlink socket for devices".to_owned())
+    }
+
+    /// Those of the namespace in which this socket was opened.
+    pub(super) fn of(socket: OwnedFd) -> Links {
+        Links(Netlink::of(socket))
+    }
+
+    /// The socket, for another process.
+    pub(super) fn into_socket(self) -> OwnedFd {
+        self.0.into_socket()
     }
 
     /// Makes a veth pair with one queue each: `name` here, `peer` in the namespace of the file descriptor `there`.
@@ -530,6 +540,16 @@ pub struct Bucket {
 }
 
 impl Bucket {
+    /// The bucket at a device, by a netlink socket of the device's namespace.
+    pub(super) fn of(socket: OwnedFd, index: u32) -> Bucket {
+        Bucket { netlink: Netlink::of(socket), index }
+    }
+
+    /// The socket and the device, for another process.
+    pub(super) fn into_parts(self) -> (OwnedFd, u32) {
+        (self.netlink.into_socket(), self.index)
+    }
+
     /// Changes the bucket's numbers; waiting frames go on waiting.
     pub fn change(&mut self, bucket: TokenBucket) -> io::Result<()> {
         self.apply(ACK, 0, bucket, 0)

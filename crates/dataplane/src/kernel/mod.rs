@@ -8,6 +8,7 @@
 //! - [`wire`]: what connects two devices while no bump serves them.
 //! - [`classes`]: queues of the kernel for each destination, which a program opens and shuts.
 //! - [`departures`]: a program that gives frames their departure times, which a queue of the kernel carries out.
+//! - [`parts`]: an open device, which one process hands over to another.
 //! - [`netns`], [`link`]: namespaces and their devices; [`edge`]: frames that the kernel itself dropped, by location.
 //! - [`agent`]: a program inside a guest that reports the room of its sockets.
 //! - [`lan`], [`load`]: tenants, and programs that send and receive at full speed, for experiments.
@@ -24,6 +25,7 @@ pub mod link;
 pub mod load;
 pub mod netns;
 pub mod packet;
+pub mod parts;
 pub mod segments;
 pub mod socket;
 pub mod tap;

@@ -115,13 +115,23 @@ impl Netlink {
         Netlink::open(Some(netlink::SOCK_DIAG))
     }
 
+    /// A socket that was opened as above, by this process or another one.
+    pub fn of(socket: OwnedFd) -> Netlink {
+        Netlink { socket, sequence: 0, reply: vec![0; 1 << 16] }
+    }
+
+    /// The socket, for another process.
+    pub fn into_socket(self) -> OwnedFd {
+        self.socket
+    }
+
     fn open(protocol: Option<rustix::net::Protocol>) -> io::Result<Netlink> {
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         // Errors in words where the kernel has them.
         let (ext_ack, sol_netlink) = (11, 270);
         super::sys::set_option(socket.as_fd(), sol_netlink, ext_ack, 1)?;
-        Ok(Netlink { socket, sequence: 0, reply: vec![0; 1 << 16] })
+        Ok(Netlink::of(socket))
     }
 
     /// Sends a request, and passes each answer to `show`: the kind, and the bytes behind the header.

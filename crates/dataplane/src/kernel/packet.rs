@@ -6,12 +6,14 @@ use super::inbox::{Inbox, take_from_inbox};
 use super::landing::Landing;
 use super::link::Links;
 use super::netns::Namespace;
+use super::parts::{Descriptors, Parts};
 use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN};
 use super::segments::{FRAMES, HEADERS, Run};
 use super::sys::{self, BATCH, HEADER_BYTES, Header};
 use crate::fabric::Device;
 use crate::port::{BrokenPort, Delivery, Inside, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
+use serde::{Deserialize, Serialize};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
 use sluicenet_wire::ethernet::EtherType;
@@ -110,7 +112,90 @@ pub struct PacketCounters {
     pub runs_refused: u64,
 }
 
+/// A device that was opened, and is not used yet.
+#[derive(Debug)]
+pub struct OpenPacket {
+    socket: OwnedFd,
+    facts: PacketFacts,
+}
+
+/// The facts about an open device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketFacts {
+    mtu: u32,
+    /// Whether the socket puts a header in front of each frame, and whether runs are sent.
+    headers: bool,
+    sends_runs: bool,
+}
+
+impl OpenPacket {
+    /// Opens a device with these `pieces`.
+    pub fn open(namespace: &Namespace, name: &str, pieces: Pieces) -> Result<OpenPacket, KernelError> {
+        OpenPacket::open_of(namespace, name, pieces, None)
+    }
+
+    fn open_of(
+        namespace: &Namespace,
+        name: &str,
+        pieces: Pieces,
+        ethertype: Option<EtherType>,
+    ) -> Result<OpenPacket, KernelError> {
+        let opened = namespace.enter(|| {
+            let link = Links::open()?.get(name)?;
+            let opened = sys::packet_socket().and_then(|fd| {
+                let headers = |fd: &OwnedFd| sys::set_option(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1);
+                let runs = pieces != Pieces::Frames && headers(&fd).is_ok();
+                let fd = match ethertype {
+                    Some(ethertype) => device::open_for_type(fd, link.index, ethertype.0),
+                    None => device::open_packet_socket(fd, link.index),
+                };
+                fd.map(|fd| (fd, runs))
+            });
+            let (socket, headers) = opened.tried(|| format!("a packet socket at {name}"))?;
+            let sends_runs = headers && pieces == Pieces::Runs { sends: true };
+            Ok::<_, KernelError>(OpenPacket { socket, facts: PacketFacts { mtu: link.mtu, headers, sends_runs } })
+        })?;
+        opened.map_err(|e| e.within(namespace.name()))
+    }
+
+    /// Its parts.
+    pub fn into_parts(self) -> Parts<PacketFacts> {
+        Parts { facts: self.facts, descriptors: vec![self.socket] }
+    }
+
+    /// The device of these parts.
+    ///
+    /// # Errors
+    /// The descriptors are not as many as a device has.
+    pub fn of(parts: Parts<PacketFacts>) -> io::Result<OpenPacket> {
+        let mut all = Descriptors::of(parts.descriptors);
+        let socket = all.next()?;
+        all.end()?;
+        Ok(OpenPacket { socket, facts: parts.facts })
+    }
+}
+
 impl PacketDevice {
+    /// An open device, with `buffers` for frames in each direction.
+    pub fn of(device: OpenPacket, buffers: u32) -> PacketDevice {
+        let OpenPacket { socket, facts: PacketFacts { mtu, headers, sends_runs } } = device;
+        let longest = mtu + HEADER_LEN as u32;
+        PacketDevice {
+            socket,
+            inbox: Inbox::new(Pool::new(if headers { 0 } else { buffers }, longest)),
+            landing: headers.then(|| Landing::new(longest as usize)),
+            outbox: Pool::new(buffers, longest),
+            waiting: VecDeque::new(),
+            spare: Vec::new(),
+            sends_runs,
+            rest: 0,
+            next_rest: 1,
+            mtu,
+            counters: PacketCounters::default(),
+            drops: Cell::new(0),
+        }
+    }
+
     /// The device `name` of a namespace, with `buffers` for frames in each direction.
     pub fn open(namespace: &Namespace, name: &str, buffers: u32) -> Result<PacketDevice, KernelError> {
         PacketDevice::open_for(namespace, name, buffers, Pieces::Frames)
@@ -133,7 +218,7 @@ impl PacketDevice {
         buffers: u32,
         pieces: Pieces,
     ) -> Result<PacketDevice, KernelError> {
-        PacketDevice::open_of(namespace, name, buffers, pieces, None)
+        Ok(PacketDevice::of(OpenPacket::open(namespace, name, pieces)?, buffers))
     }
 
     /// Opens a device for frames of one type: all others stay with the kernel.
@@ -143,46 +228,8 @@ impl PacketDevice {
         buffers: u32,
         ethertype: EtherType,
     ) -> Result<PacketDevice, KernelError> {
-        PacketDevice::open_of(namespace, name, buffers, Pieces::Frames, Some(ethertype))
-    }
-
-    fn open_of(
-        namespace: &Namespace,
-        name: &str,
-        buffers: u32,
-        pieces: Pieces,
-        ethertype: Option<EtherType>,
-    ) -> Result<PacketDevice, KernelError> {
-        let opened = namespace.enter(|| {
-            let link = Links::open()?.get(name)?;
-            let opened = sys::packet_socket().and_then(|fd| {
-                let headers = |fd: &OwnedFd| sys::set_option(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1);
-                let runs = pieces != Pieces::Frames && headers(&fd).is_ok();
-                let fd = match ethertype {
-                    Some(ethertype) => device::open_for_type(fd, link.index, ethertype.0),
-                    None => device::open_packet_socket(fd, link.index),
-                };
-                fd.map(|fd| (fd, runs))
-            });
-            let (socket, runs) = opened.tried(|| format!("a packet socket at {name}"))?;
-            Ok::<_, KernelError>((socket, link, runs))
-        })?;
-        let (socket, link, runs) = opened.map_err(|e| e.within(namespace.name()))?;
-        let longest = link.mtu + HEADER_LEN as u32;
-        Ok(PacketDevice {
-            socket,
-            inbox: Inbox::new(Pool::new(if runs { 0 } else { buffers }, longest)),
-            landing: runs.then(|| Landing::new(longest as usize)),
-            outbox: Pool::new(buffers, longest),
-            waiting: VecDeque::new(),
-            spare: Vec::new(),
-            sends_runs: runs && pieces == Pieces::Runs { sends: true },
-            rest: 0,
-            next_rest: 1,
-            mtu: link.mtu,
-            counters: PacketCounters::default(),
-            drops: Cell::new(0),
-        })
+        let device = OpenPacket::open_of(namespace, name, Pieces::Frames, Some(ethertype))?;
+        Ok(PacketDevice::of(device, buffers))
     }
 
     /// The longest payload of its frames, in bytes.

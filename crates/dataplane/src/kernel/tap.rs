@@ -11,6 +11,7 @@ use super::error::{KernelError, Tried};
 use super::inbox::{Inbox, take_from_inbox};
 use super::link::{Bucket, Links, OPEN_BURST, OPEN_RATE, TokenBucket};
 use super::netns::Namespace;
+use super::parts::{Descriptors, Parts};
 use super::pool::{HEADER_LEN, Pool, TAG_LEN, first_bytes_of};
 use super::sys::{self, Wait};
 use crate::agent::Agent;
@@ -18,6 +19,7 @@ use crate::port::{BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
 use std::cell::RefCell;
@@ -103,28 +105,44 @@ pub struct TapPort {
     stats: RefCell<(Links, String, u64)>,
 }
 
-impl TapPort {
-    /// Creates the device `name` in a tenant's namespace, up and without an address. It is removed with the port.
+/// A TAP device that was made, and is not served yet.
+#[derive(Debug)]
+pub struct OpenTap {
+    tap: OwnedFd,
+    bucket: Bucket,
+    kicker: OwnedFd,
+    links: Links,
+    facts: TapFacts,
+}
+
+/// The facts about a TAP device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapFacts {
+    name: String,
+    /// Its number.
+    index: u32,
+    mac: [u8; 6],
+    mtu: u32,
+    /// Frames that it has dropped already.
+    drops: u64,
+}
+
+impl OpenTap {
+    /// Creates the device `name` in a tenant's namespace, up and without an address. It is removed when it is closed.
     pub fn create(
         tenant: &Namespace,
         name: &str,
         mac: [u8; 6],
         mtu: u32,
-        config: &TapConfig,
-    ) -> Result<TapPort, KernelError> {
-        if !(config.xon < config.xoff && config.xoff < config.buffers && config.buffers <= 1 << 16) {
-            let why = format!("{config:?}: xon < xoff < buffers <= 65536 is expected");
-            return Err(KernelError::new("a TAP port", io::Error::new(io::ErrorKind::InvalidInput, why)));
-        }
-        let longest = mtu + HEADER_LEN as u32;
-        let agent = config.agent.then(Agent::new).transpose().tried(|| "random numbers".to_owned())?.map(Box::new);
+        offload: bool,
+    ) -> Result<OpenTap, KernelError> {
         let open = TokenBucket { rate: OPEN_RATE, burst: OPEN_BURST, limit: WAITING_BYTES };
         let made = tenant.enter(|| {
             let what = || format!("the TAP device {name}");
             let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let tap = rustix::fs::open("/dev/net/tun", flags, rustix::fs::Mode::empty())
                 .tried(|| "/dev/net/tun (CONFIG_TUN)".to_owned())?;
-            sys::make_tap(tap.as_fd(), name, config.offload).tried(what)?;
+            sys::make_tap(tap.as_fd(), name, offload).tried(what)?;
             let mut links = Links::open()?;
             links.set_mac(name, mac)?;
             links.set_mtu(name, mtu)?;
@@ -135,14 +153,62 @@ impl TapPort {
             sys::bind_packet(kicker.as_fd(), link.index, 0).tried(what)?;
             links.up(name)?;
             let drops = drops(&mut links, name)?;
-            Ok::<_, KernelError>((tap, bucket, kicker, links, drops))
+            let facts = TapFacts { name: name.to_owned(), index: link.index, mac, mtu, drops };
+            Ok::<_, KernelError>(OpenTap { tap, bucket, kicker, links, facts })
         })?;
-        let (tap, bucket, kicker, links, drops) = made.map_err(|e| e.within(tenant.name()))?;
+        made.map_err(|e| e.within(tenant.name()))
+    }
+
+    /// Its parts.
+    pub fn into_parts(self) -> Parts<TapFacts> {
+        let OpenTap { tap, bucket, kicker, links, facts } = self;
+        let descriptors = vec![tap, bucket.into_parts().0, kicker, links.into_socket()];
+        Parts { facts, descriptors }
+    }
+
+    /// The device of these parts.
+    ///
+    /// # Errors
+    /// The descriptors are not as many as a device has.
+    pub fn of(parts: Parts<TapFacts>) -> io::Result<OpenTap> {
+        let Parts { facts, descriptors } = parts;
+        let mut all = Descriptors::of(descriptors);
+        let (tap, bucket) = (all.next()?, Bucket::of(all.next()?, facts.index));
+        let (kicker, links) = (all.next()?, Links::of(all.next()?));
+        all.end()?;
+        Ok(OpenTap { tap, bucket, kicker, links, facts })
+    }
+}
+
+impl TapPort {
+    /// Creates the device `name` in a tenant's namespace, up and without an address. It is removed with the port.
+    pub fn create(
+        tenant: &Namespace,
+        name: &str,
+        mac: [u8; 6],
+        mtu: u32,
+        config: &TapConfig,
+    ) -> Result<TapPort, KernelError> {
+        TapPort::of(OpenTap::create(tenant, name, mac, mtu, config.offload)?, config)
+    }
+
+    /// A port at a device that was made.
+    ///
+    /// # Errors
+    /// The settings contradict each other, or the kernel has no random numbers.
+    pub fn of(device: OpenTap, config: &TapConfig) -> Result<TapPort, KernelError> {
+        if !(config.xon < config.xoff && config.xoff < config.buffers && config.buffers <= 1 << 16) {
+            let why = format!("{config:?}: xon < xoff < buffers <= 65536 is expected");
+            return Err(KernelError::new("a TAP port", io::Error::new(io::ErrorKind::InvalidInput, why)));
+        }
+        let agent = config.agent.then(Agent::new).transpose().tried(|| "random numbers".to_owned())?.map(Box::new);
+        let OpenTap { tap, bucket, kicker, links, facts } = device;
+        let longest = facts.mtu + HEADER_LEN as u32;
         Ok(TapPort {
             tap,
             bucket,
             kicker,
-            kick: kick_frame(mac),
+            kick: kick_frame(facts.mac),
             closed_burst: longest + BURST_SLACK,
             config: config.clone(),
             longest,
@@ -157,7 +223,7 @@ impl TapPort {
             agent,
             handed: 0,
             counters: Counters::default(),
-            stats: RefCell::new((links, name.to_owned(), drops)),
+            stats: RefCell::new((links, facts.name, facts.drops)),
         })
     }
 

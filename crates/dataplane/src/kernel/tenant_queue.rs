@@ -11,9 +11,11 @@
 
 use super::error::{KernelError, Tried};
 use super::link::{Bucket, Links, TokenBucket};
+use super::parts::Descriptors;
 use super::pool::HEADER_LEN;
 use super::sys::{self, Wait};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
@@ -131,7 +133,28 @@ fn bucket(rate: u64, longest: u32) -> TokenBucket {
     TokenBucket { rate, burst: longest, limit: queue_frames() }
 }
 
+/// The facts about a [`TenantQueue`] that is shut.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct QueueFacts {
+    device: u32,
+    longest: u32,
+}
+
 impl TenantQueue {
+    /// Its facts and its descriptors.
+    pub fn into_parts(self) -> (QueueFacts, Vec<OwnedFd>) {
+        let TenantQueue { bucket, through, past, longest, .. } = self;
+        let (socket, device) = bucket.into_parts();
+        (QueueFacts { device, longest }, vec![through, past, socket])
+    }
+
+    /// A queue of these parts, which is shut.
+    pub fn of(facts: &QueueFacts, all: &mut Descriptors) -> io::Result<TenantQueue> {
+        let &QueueFacts { device, longest } = facts;
+        let (through, past, socket) = (all.next()?, all.next()?, all.next()?);
+        Ok(TenantQueue { bucket: Bucket::of(socket, device), through, past, longest, is_shut: true })
+    }
+
     /// The queue of a device that was [prepared](prepare) and is in this thread's namespace. Shuts it.
     pub fn shut(links: &mut Links, device: &str) -> Result<TenantQueue, KernelError> {
         let link = links.get(device)?;

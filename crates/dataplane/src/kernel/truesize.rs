@@ -5,6 +5,7 @@
 
 use super::error::{KernelError, Tried};
 use super::sys;
+use serde::{Deserialize, Serialize};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ const ETHERTYPE: u16 = 0x88b5;
 const SHORTEST: u32 = 14;
 
 /// The charge for a frame by its length: a step function.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TrueSize {
     /// The longest frame of each step, and its charge in bytes; ascending.
     steps: Vec<(u32, u32)>,

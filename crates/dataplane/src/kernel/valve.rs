@@ -22,6 +22,7 @@ mod config;
 mod ending;
 mod learning;
 mod listening;
+mod parts;
 mod polling;
 
 use super::device::{DEVICE_RETRY, NotSent, not_sent};
@@ -30,18 +31,18 @@ use super::edge::Edge;
 use super::error::KernelError;
 use super::inbox::{Inbox, take_from_inbox};
 use super::netlink::Netlink;
-use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN, TOGETHER};
+use super::pool::{Fetched, Pool, TAG_LEN, TOGETHER};
 use super::stage::{Found, Frame, Host, Receiver, Sender, Stage};
 use super::sys::{self, BATCH};
 use super::tenant_queue::{Mark, TenantQueue};
-use super::truesize::TrueSize;
 pub use super::veth::Veth;
 use crate::port::{BrokenPort, Candidate, Delivery, Inside, Offload, Port, Segmentation};
 pub use config::ValveConfig;
 use ending::Ending;
 use learning::Learning;
-use listening::Learned;
 pub use listening::Listening;
+use listening::{boot_frame, longest_frame};
+pub use parts::{OpenValve, ValveFacts};
 use polling::{Rest, Unasked};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::vale::WatchdogConfig;
@@ -160,32 +161,28 @@ pub struct ValvePort {
 impl ValvePort {
     /// A port at the pair. Frames that wait there from an earlier switch are kept.
     pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
-        ValvePort::serve(Listening::open(veth, config)?, veth, config)
+        Ok(ValvePort::of(Listening::open(veth, config)?.learn(veth, config)?, config))
     }
 
     /// A port at the pair of an open valve.
-    pub fn serve(listening: Listening, veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
-        let at = listening.learn(veth, config)?;
-        let Learned { program, socket, poller, reserve, link, owner, boot, diag, routes, theirs, sink, tenant_queue } =
-            at;
-        let longest = link.mtu + HEADER_LEN as u32;
-        let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), theirs.index, longest)?;
-        let edge = Edge::open(veth.tenant, veth.tenant_device, veth.switch, veth.switch_device)?;
-        Ok(ValvePort {
-            kernel: Kernel { socket, diag, routes, device: theirs.index },
-            poller,
+    pub fn of(valve: OpenValve, config: &ValveConfig) -> ValvePort {
+        let OpenValve { program, socket, poller, reserve, owner, diag, routes, device, tenant_queue, edge, .. } = valve;
+        let longest = longest_frame(valve.mtu);
+        ValvePort {
+            kernel: Kernel { socket, diag, routes, device },
+            boot: boot_frame(poller.port),
+            poller: poller.fd,
             _program: program,
             _owner: owner,
-            station: theirs.mac,
+            station: valve.station,
             budget: config.budget as i32,
             needed: config.needed(),
             longest,
             offload: config.offload,
             inbox: Inbox::new(Pool::with_large(config.buffers, longest, LARGE)),
-            boot,
             learning: Learning::new(reserve),
             outbox: Pool::with_large(config.stage, longest, LARGE_STAGE),
-            stage: Stage::new(charges, config.stage, config.watchdog),
+            stage: Stage::new(valve.charges, config.stage, config.watchdog),
             now: Instant::ZERO,
             shut: false,
             tenant_queue,
@@ -201,7 +198,7 @@ impl ValvePort {
             socket_drops: Cell::new(0),
             edge: RefCell::new(edge),
             candidates: Vec::with_capacity(BATCH),
-        })
+        }
     }
 
     /// Fetches the polled frames; if there are none and there is room, polls once.

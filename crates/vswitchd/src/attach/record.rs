@@ -63,7 +63,7 @@ impl Records {
     }
 
     /// Has other processes wait until the lock is dropped.
-    pub(super) fn lock(&self) -> io::Result<File> {
+    pub(crate) fn lock(&self) -> io::Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(|e| self.context(e))?;
         let folder = File::open(&self.folder)?;
         rustix::fs::flock(&folder, FlockOperation::LockExclusive)?;
@@ -107,7 +107,7 @@ impl Records {
     }
 
     /// Writes a record, in place of an earlier one of the same port.
-    pub(super) fn write(&self, record: &Record) -> io::Result<()> {
+    pub(crate) fn write(&self, record: &Record) -> io::Result<()> {
         let file = self.file(&record.port)?;
         let new = file.with_extension("new");
         let text = serde_json::to_vec(record).map_err(io::Error::other)?;
@@ -124,7 +124,7 @@ impl Records {
     }
 
     /// Removes the record of a port.
-    pub(super) fn remove(&self, port: &str) -> io::Result<()> {
+    pub(crate) fn remove(&self, port: &str) -> io::Result<()> {
         match std::fs::remove_file(self.file(port)?) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(self.context(e)),
             _ => {}

@@ -6,9 +6,10 @@ use super::program::{self, InProcess};
 use super::status::{BumpStatus, LaneStatus, NeighbourStatus, QueueStatus, UpdateStatus};
 use crate::config::{PortConfig, PortKind, default_control};
 use crate::control::{Answer, Request, Socket};
+use crate::helper::device::namespace;
 use crate::log::Log;
 use crate::metrics;
-use crate::opened::{Opened, PACKET_BUFFERS, Ready, namespace, open_all};
+use crate::opened::{Opened, PACKET_BUFFERS, Ready, open_all};
 use crate::privileges::{self, Becomes, Rights};
 use crate::served::{Attached, Served, listen_to_signals, serve_metrics};
 use crate::status::{Ledger, PortStatus, Status, by_name};
@@ -91,7 +92,7 @@ fn open(config: &Config) -> io::Result<(Vec<Placed>, rustix::thread::CapabilityS
         keep |= port.kind.rights().run;
     }
     let whole: Vec<PortConfig> = flat.iter().filter(|p| config.pipelines == 1 || !is_device(p)).cloned().collect();
-    let opened = open_all(&whole, &ValeConfig::default()).map_err(io::Error::other)?;
+    let opened = open_all(&whole, &ValeConfig::default(), None).map_err(io::Error::other)?;
     for (port, opened) in whole.iter().zip(opened) {
         let opened = opened.map_err(|e| io::Error::other(format!("port {}: {e}", port.name)))?;
         let at = flat.iter().position(|other| other.name == port.name).unwrap_or_default();

@@ -59,13 +59,10 @@ settings! {
         stations_per_port: Option<u32> [0..=1 << 20],
         /// a learned station that sends nothing for this time is forgotten, at most 10 s later; off: never; default 300 s
         aging_time: Or<Duration, NoAging> [POSITIVE_TIME] = Or::Value(Duration::from_secs(300)),
-        /// the user that it becomes once its ports are open, if started as root; default root without capabilities
+        /// the user that it becomes, if started as root; default root without capabilities
         user: Option<Word>,
-        /// whether you can add ports of kind veth, tap and packet at run time; the switch then keeps the privileges for
-        /// that; default false
-        hotplug: bool = false,
         /// whether the switch limits its system calls and files once its ports are open (seccomp, Landlock); false only
-        /// to look for a fault in these limits, and not with `hotplug`; default true
+        /// to look for a fault in these limits; default true
         sandbox: bool = true,
         /// vhost-user: folders in which ports that are added later may have their sockets; default those of the file's
         /// own sockets

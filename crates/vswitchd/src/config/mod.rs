@@ -59,10 +59,8 @@ pub struct Config {
     pub ports_max: usize,
     /// Queues, classes, table and watchdog.
     pub vale: ValeConfig,
-    /// The user that the switch becomes once its ports are open.
+    /// The user that the switch becomes.
     pub user: Option<String>,
-    /// Whether the switch keeps the privileges to open ports.
-    pub hotplug: bool,
     /// Whether the switch limits its system calls and files once its ports are open.
     pub sandbox: bool,
     /// Folders in which ports that are added later may have their sockets.
@@ -184,7 +182,7 @@ impl Config {
     /// # Errors
     /// The name is none.
     pub fn without_file(name: &str) -> Result<Config> {
-        let mut doc = Document::parse("", "[switch]\nhotplug = true")?;
+        let mut doc = Document::parse("", "[switch]")?;
         let value = Value::Text(name.to_owned());
         doc.set(&[("switch".into(), Span::START), ("name".into(), Span::START)], Node { span: Span::START, value })?;
         Config::read(Path::new(""), &doc)
@@ -204,6 +202,7 @@ impl Config {
     }
 
     fn read(path: &Path, doc: &Document) -> Result<Config> {
+        no_hotplug(doc)?;
         let root = Section::root(doc, &ROOT)?;
         let s_switch = root.section("switch")?;
         let switch = SwitchKeys::read(&s_switch, &ValeConfig::default())?;
@@ -254,10 +253,6 @@ impl Config {
             return Err(s_switch.error("stations", format!("the ports have {need}: so many stations are needed")));
         }
         let user = switch.user.map(|user| user.0);
-        if switch.hotplug && user.is_some() {
-            let why = "a switch that becomes a `user` cannot open such ports: only root may write what their devices are set to";
-            return Err(s_switch.error("hotplug", why));
-        }
         Ok(Config {
             file: path.to_owned(),
             name,
@@ -265,7 +260,6 @@ impl Config {
             ports_max,
             vale,
             user,
-            hotplug: switch.hotplug,
             sandbox: switch.sandbox,
             socket_folders: switch.socket_folders.map(|folders| folders.0).unwrap_or_default(),
             metrics: switch.metrics.map(|listener| listener.0),
@@ -303,6 +297,19 @@ impl UplinkConfig {
                 (isolation.as_us() / 1_000).div_ceil(patience(Time::from_ms(1)).as_us() / 1_000),
             )
         })
+    }
+}
+
+/// Early files had a key for what every switch does now.
+fn no_hotplug(doc: &Document) -> Result<()> {
+    let switch = doc.root.get("switch").map(|entry| &entry.node.value);
+    let Some(Value::Table(switch)) = switch else { return Ok(()) };
+    match switch.get("hotplug") {
+        Some(entry) => {
+            let message = "unknown key `hotplug` in [switch]: every switch takes ports while it runs";
+            Err(doc.error(entry.key_span, message).hint("remove the line"))
+        }
+        None => Ok(()),
     }
 }
 

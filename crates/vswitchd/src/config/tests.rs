@@ -170,7 +170,7 @@ fn what_is_wrong_is_refused_with_its_line() {
         ("[switch]\ncontrol = \"a\\u0000b\"", 2, "control character"),
         (&format!("[switch]\ncontrol = \"/run/{}\"", "x".repeat(103)), 2, "107 is the most"),
         ("[switch]\nuser = \"\"", 2, "it is empty"),
-        ("[switch]\nuser = \"nobody\"\nhotplug = true", 3, "a switch that becomes a `user` cannot open such ports"),
+        ("[switch]\nuser = \"nobody\"\nhotplug = true", 3, "unknown key `hotplug`"),
         (&format!("{VETH}device = \"a\\u0000b\""), 5, "control character"),
         (&format!("{VETH}device = \"a/b\""), 5, "no device's name"),
         (&format!("{VETH}tenant_device = \"sixteen-bytes-xx\""), 5, "15 is the most"),

@@ -2,6 +2,7 @@
 
 use super::super::config::{PortConfig, PortKind};
 use super::super::failure::Failure;
+use super::super::helper::Helper;
 use super::super::opened::{Opened, may_open, open_beside};
 use super::super::status::{Absent, Again};
 use super::{Daemon, Running, places, reserve};
@@ -20,7 +21,8 @@ impl Daemon {
             }
             Err(reason) => reason,
         };
-        let again = if may_open(&port.kind).is_none() { Again::EverySecond } else { Again::NextStart };
+        let again =
+            if may_open(&port.kind, self.helper.as_ref()).is_none() { Again::EverySecond } else { Again::NextStart };
         let absent = Absent { reason: reason.reason, again };
         warn!(port = port.name, kind = port.kind.name(), reason = %absent, "port absent");
         let config = port.clone();
@@ -30,7 +32,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Opens absent ports that need no dropped privilege.
+    /// Opens absent ports.
     pub(super) fn try_again(&self) {
         // A reload opens ports itself; it is waited for until the next second.
         let Ok(_shared) = self.changes.try_read() else { return };
@@ -42,7 +44,7 @@ impl Daemon {
                 continue;
             }
             // Opening may take long. Meanwhile other requests are answered, and may remove the port.
-            let opened = open_beside(port, &ports, &vale);
+            let opened = open_beside(port, &ports, &vale, self.helper.as_ref());
             let mut state = self.state();
             let Some(running) = state.ports.iter_mut().filter(waits).find(same) else { continue };
             let Some(absent) = running.absent.as_mut() else { continue };
@@ -65,7 +67,7 @@ impl Daemon {
         for port in state.ports.iter_mut().filter(|port| port.absent.is_none()) {
             let Some(reason) = port.places.iter().find_map(|(name, was)| lost(name, *was)) else { continue };
             self.unplug(&port.config.name);
-            port.be_absent(reason);
+            port.be_absent(reason, self.helper.as_ref());
         }
     }
 
@@ -75,15 +77,15 @@ impl Daemon {
         let may_break =
             |port: &&mut Running| port.config.name == name && !matches!(port.config.kind, PortKind::Shm { .. });
         if let Some(port) = self.state().ports.iter_mut().find(may_break) {
-            port.be_absent(reason.to_owned());
+            port.be_absent(reason.to_owned(), self.helper.as_ref());
         }
     }
 }
 
 impl Running {
     /// The port went out of service by itself.
-    fn be_absent(&mut self, reason: String) {
-        let again = if may_open(&self.config.kind).is_none() { Again::EverySecond } else { Again::NextStart };
+    fn be_absent(&mut self, reason: String, helper: Option<&Helper>) {
+        let again = if may_open(&self.config.kind, helper).is_none() { Again::EverySecond } else { Again::NextStart };
         let absent = Absent { reason, again };
         warn!(port = self.config.name, kind = self.config.kind.name(), reason = %absent, "port absent");
         self.absent = Some(absent);

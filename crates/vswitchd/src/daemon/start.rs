@@ -5,12 +5,13 @@ use crate::attach::record::Records;
 use crate::config::{Config, PortConfig, objection, port_from_words};
 use crate::control::Socket;
 use crate::failure::Failure;
+use crate::helper::Helper;
 use crate::log::Log;
 use crate::metrics;
 use crate::mtu;
 use crate::notify::Notify;
 use crate::opened::{Opened, is_alone, open_all};
-use crate::privileges::{self, Becomes, Rights};
+use crate::privileges::{self, Becomes};
 use crate::sandbox::Sandbox;
 use crate::served::{listen_to_signals, serve_metrics};
 use crate::status::{Snapshot, Status};
@@ -21,6 +22,7 @@ use sluicenet_dataplane::port::Port;
 use sluicenet_node::gate::StationPolicy;
 use sluicenet_proto::time::Duration as Time;
 use std::io;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
@@ -33,24 +35,19 @@ const DRAIN_AT_MOST: Time = Time::from_secs(20);
 /// The time after which it stops delivering if endpoints accept none.
 const DRAIN_PATIENCE: Time = Time::from_secs(2);
 
-/// The ports of the file, opened while the switch has its privileges.
+/// The ports of the file, opened by the helper.
 struct InitialPorts {
     uplink: Option<Box<dyn Port>>,
     ports: Vec<(PortConfig, Result<Opened, Failure>)>,
 }
 
 impl InitialPorts {
-    /// Opens the ports; also returns the privileges that the switch needs while it runs.
-    fn open(config: &Config) -> io::Result<(InitialPorts, CapabilitySet)> {
-        let mut keep = if config.hotplug { privileges::TO_OPEN } else { Rights::NONE.run };
-        let uplink = config.uplink.as_ref().map(|uplink| uplink::open(uplink, &config.vale)).transpose();
+    /// Opens the ports.
+    fn open(config: &Config, helper: Option<&Helper>) -> io::Result<InitialPorts> {
+        let uplink = config.uplink.as_ref().map(|uplink| uplink::open_by(helper, uplink, &config.vale)).transpose();
         let uplink = uplink.map_err(|e| io::Error::new(e.kind(), format!("uplink: {e}")))?;
-        let opened = open_all(&config.ports, &config.vale).map_err(io::Error::other)?;
-        let ports: Vec<_> = config.ports.iter().cloned().zip(opened).collect();
-        for (port, _) in ports.iter().filter(|(_, opened)| opened.is_ok()) {
-            keep |= port.kind.rights().run;
-        }
-        Ok((InitialPorts { uplink, ports }, keep))
+        let opened = open_all(&config.ports, &config.vale, helper).map_err(io::Error::other)?;
+        Ok(InitialPorts { uplink, ports: config.ports.iter().cloned().zip(opened).collect() })
     }
 }
 
@@ -106,12 +103,15 @@ fn attached_ports(config: &Config) -> io::Result<Vec<PortConfig>> {
 }
 
 impl Daemon {
-    /// Runs a switch until the control socket or a signal stops it.
+    /// Runs a switch until the control socket or a signal stops it. With the privileges to open devices it has a helper, which
+    /// `helper` starts, open them.
     ///
     /// # Errors
     /// A port or the control socket cannot be opened, or a system call of the engine fails.
-    pub fn run(mut config: Config) -> io::Result<Status> {
+    pub fn run(mut config: Config, helper: &mut Command) -> io::Result<Status> {
         let socket = Socket::bind(&config.control)?;
+        let may_open = privileges::own().contains(privileges::TO_OPEN);
+        let helper = may_open.then(|| Helper::start(helper)).transpose()?;
         let attached = attached_ports(&config)?;
         config.ports.extend(attached);
         let metrics = config.metrics.map(metrics::Server::bind).transpose()?;
@@ -120,9 +120,10 @@ impl Daemon {
         let (remote, events) = (engine.remote()?, engine.events());
         // A frame for a port that is not open yet would be flooded.
         engine.wait();
-        let (ports, keep) = InitialPorts::open(&config)?;
+        let ports = InitialPorts::open(&config, helper.as_ref())?;
         mtu::warnings(&config).iter().for_each(|reason| warn!(reason, "packets too large"));
         // Before the first thread starts: each thread has its own privileges.
+        let keep = if helper.is_some() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
         let left = privileges::drop_all_but(keep, becomes.as_ref())?;
         let sandbox = Sandbox::enter(&config)?;
         info!(
@@ -147,6 +148,7 @@ impl Daemon {
             listener: socket.listener()?,
             notify: Notify::default(),
             sandbox,
+            helper,
             log: Log::default(),
         });
         let (signals, signal_thread) = listen_to_signals(&daemon)?;
@@ -165,6 +167,8 @@ impl Daemon {
         // An empty job wakes the engine, which then sees `stop`.
         let _ = daemon.remote.post(|_| {});
         let (ran, given_up, last) = switch.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+        // Only now: ports that end may need it.
+        daemon.helper.iter().for_each(Helper::end);
         signals.close();
         let _ = signal_thread.join();
         let _ = watcher.join();

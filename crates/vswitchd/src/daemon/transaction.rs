@@ -9,6 +9,7 @@
 use super::{Daemon, Running, State, announce, put, reserve, settle, take_out};
 use crate::config::{Config, PortConfig, default_control, objection};
 use crate::failure::Failure;
+use crate::helper::Helper;
 use crate::opened::{Opened, Ready, may_open, open_beside};
 use crate::reload::overlay_change;
 use crate::status::{Absent, Again, counted};
@@ -204,6 +205,7 @@ impl Daemon {
             done += &format!(", port {} is absent: {reason}", port.name);
         }
         drop(state);
+        self.helper.iter().for_each(Helper::reloaded);
         plan.close.iter().for_each(|port| info!(port = port.name, "port removed"));
         plan.open.iter().for_each(|port| info!(port = port.name, kind = port.kind.name(), "port added"));
         Ok(done)
@@ -215,17 +217,19 @@ impl Daemon {
     /// A port cannot be opened, for a reason that lasts. The old ports are in service, as before.
     fn prepare(&self, plan: &Plan, old: &Config, new: &Config) -> Result<Vec<Prepared>, String> {
         for port in &plan.open {
-            if let Some(why) = may_open(&port.kind).or_else(|| self.sandbox.objection(&port.kind)) {
+            let missing = may_open(&port.kind, self.helper.as_ref());
+            if let Some(why) = missing.or_else(|| self.sandbox.objection(&port.kind)) {
                 return Err(format!("port {}: {why}; nothing was changed", port.name));
             }
         }
         let needs = |port: &PortConfig, held: &PortConfig| port.kind.shares_with(&held.kind);
         let (late, early): (Vec<&PortConfig>, Vec<&PortConfig>) =
             plan.open.iter().partition(|port| plan.close.iter().any(|held| needs(port, held)));
-        let mut opened = open_each(&early, new).map_err(|why| format!("{why}; nothing was changed"))?;
+        let helper = self.helper.as_ref();
+        let mut opened = open_each(&early, new, helper).map_err(|why| format!("{why}; nothing was changed"))?;
         let blockers = plan.close.iter().filter(|held| late.iter().any(|port| needs(port, held)));
         let closed: Vec<&PortConfig> = blockers.filter(|port| self.unplug(&port.name)).collect();
-        match open_each(&late, new) {
+        match open_each(&late, new, helper) {
             Ok(more) => opened.extend(more),
             Err(why) => {
                 let lost: Vec<String> = closed.iter().filter_map(|port| self.reopen(port, old)).collect();
@@ -247,7 +251,7 @@ impl Daemon {
 
     /// Opens a port again that was closed for another one. If it fails, the port is absent; returns the reason.
     fn reopen(&self, port: &PortConfig, old: &Config) -> Option<String> {
-        let opened = open_beside(port, &self.configs(), &old.vale);
+        let opened = open_beside(port, &self.configs(), &old.vale, self.helper.as_ref());
         let failure = opened.and_then(|opened| self.plug(port, opened)).err()?;
         let reason = self.state().is_absent(&port.name, failure);
         warn!(port = port.name, kind = port.kind.name(), %reason, "port absent");
@@ -287,10 +291,10 @@ impl State {
 ///
 /// # Errors
 /// The first reason that lasts, with its port. Ports that were opened before are closed again.
-fn open_each(ports: &[&PortConfig], new: &Config) -> Result<Vec<Prepared>, String> {
+fn open_each(ports: &[&PortConfig], new: &Config, helper: Option<&Helper>) -> Result<Vec<Prepared>, String> {
     let mut opened = Vec::new();
     for &port in ports {
-        let outcome = open_beside(port, &new.ports, &new.vale).and_then(Opened::ready);
+        let outcome = open_beside(port, &new.ports, &new.vale, helper).and_then(Opened::ready);
         match outcome {
             Err(failure) if !failure.passes => return Err(format!("port {}: {failure}", port.name)),
             outcome => opened.push((port.clone(), outcome)),

@@ -3,7 +3,8 @@
 use super::config::{Common, Config};
 use super::daemon::{Daemon, Program};
 use super::status::XcoStatus;
-use crate::opened::{PACKET_BUFFERS, namespace};
+use crate::helper::device::namespace;
+use crate::opened::PACKET_BUFFERS;
 use crate::privileges::Rights;
 use crate::status::Status;
 use rustix::thread::CapabilitySet;

@@ -2,13 +2,17 @@
 //! queue.
 
 use super::config::ValveConfig;
+use super::parts::OpenValve;
 use crate::kernel::device::open_packet_socket;
+use crate::kernel::edge::Edge;
 use crate::kernel::error::{KernelError, Tried};
 use crate::kernel::link::{Link, Links};
 use crate::kernel::netlink::Netlink;
 use crate::kernel::netns::Namespace;
+use crate::kernel::pool::HEADER_LEN;
 use crate::kernel::sys;
 use crate::kernel::tenant_queue::TenantQueue;
+use crate::kernel::truesize::TrueSize;
 use crate::kernel::veth::Veth;
 use rustix::event::{PollFd, PollFlags};
 use std::io;
@@ -80,8 +84,8 @@ impl Listening {
         opened.map_err(|e| e.within(veth.switch.name()))
     }
 
-    /// Waits until the device can be polled.
-    pub(super) fn learn(self, veth: Veth<'_>, config: &ValveConfig) -> Result<Learned, KernelError> {
+    /// Waits until the device can be polled, and measures what the tenant's kernel charges for a frame.
+    pub fn learn(self, veth: Veth<'_>, config: &ValveConfig) -> Result<OpenValve, KernelError> {
         let Listening { program, socket, poller, reserve, link, owner } = self;
         // Interrupts as usual, until the poller knows its number.
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
@@ -98,11 +102,26 @@ impl Listening {
         })?;
         let (diag, routes, theirs, sink, tenant_queue) = inside.map_err(|e| e.within(veth.tenant.name()))?;
         veth.check(&link, &theirs)?;
-        let boot = boot_frame(poller.port);
-        learn(veth, &poller.fd, &tenant_queue, &boot)?;
+        learn(veth, &poller.fd, &tenant_queue, &boot_frame(poller.port))?;
         set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;
-        let poller = poller.fd;
-        Ok(Learned { program, socket, poller, reserve, link, owner, boot, diag, routes, theirs, sink, tenant_queue })
+        let (device, station, mtu) = (theirs.index, theirs.mac, link.mtu);
+        let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), device, longest_frame(mtu))?;
+        let edge = Edge::open(veth.tenant, veth.tenant_device, veth.switch, veth.switch_device)?;
+        Ok(OpenValve {
+            program,
+            socket,
+            poller,
+            reserve,
+            owner,
+            diag,
+            routes,
+            device,
+            station,
+            tenant_queue,
+            mtu,
+            charges,
+            edge,
+        })
     }
 }
 
@@ -126,25 +145,9 @@ fn claim(tenant: &Namespace) -> Result<OwnedFd, KernelError> {
     })?
 }
 
-/// The parts of a valve that can be polled.
-pub(super) struct Learned {
-    pub program: Option<OwnedFd>,
-    pub socket: OwnedFd,
-    pub poller: OwnedFd,
-    pub reserve: Vec<Poller>,
-    pub link: Link,
-    pub owner: OwnedFd,
-    /// The frame by which the poller learned its number; it is not passed on.
-    pub boot: Vec<u8>,
-    /// For questions to the tenant's kernel about its sockets.
-    pub diag: Netlink,
-    /// For questions about its addresses.
-    pub routes: Netlink,
-    /// The tenant's end, and a packet socket there.
-    pub theirs: Link,
-    pub sink: OwnedFd,
-    /// Its queue, shut.
-    pub tenant_queue: TenantQueue,
+/// Bytes of a pair's longest frame without a tag.
+pub(super) fn longest_frame(mtu: u32) -> u32 {
+    mtu + HEADER_LEN as u32
 }
 
 /// Sets when a device of a namespace is polled; these settings are only in sysfs.

@@ -41,8 +41,9 @@ pub fn valves_at(lan: &Lan, tenants: usize, config: &ValveConfig) -> Vec<Box<dyn
     let listening: Vec<_> = (0..tenants).map(|i| Listening::open(lan.veth(i), config).unwrap()).collect();
     // Each may wait for its own tenant's first frame.
     std::thread::scope(|scope| {
-        let serve =
-            |(i, at): (usize, Listening)| scope.spawn(move || ValvePort::serve(at, lan.veth(i), config).unwrap());
+        let serve = |(i, at): (usize, Listening)| {
+            scope.spawn(move || ValvePort::of(at.learn(lan.veth(i), config).unwrap(), config))
+        };
         let serving: Vec<_> = listening.into_iter().enumerate().map(serve).collect();
         serving.into_iter().map(|port| -> Box<dyn Port> { Box::new(port.join().unwrap()) }).collect()
     })

@@ -41,6 +41,7 @@ impl Switch {
             listener: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
             notify: Notify::default(),
             sandbox: Sandbox::default(),
+            helper: None,
             log: Log::default(),
         };
         Switch { daemon, stop, engine: Some(engine), folder }

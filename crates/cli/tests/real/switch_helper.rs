@@ -1,0 +1,113 @@
+//! `sluicenet switch run` and its helper: the process that forwards frames has no privileges, and frames do not need the helper.
+
+use crate::switch_start::{arrive, file, machine, port};
+use crate::switching::Running;
+use rustix::process::{Pid, Signal, kill_process};
+use sluicenet_testkit::netns::{Namespaces, missing, system};
+use sluicenet_vswitchd::attach::{self, Attach, add_port};
+use sluicenet_vswitchd::control::{Answer, Request};
+use sluicenet_vswitchd::status::{Again, PortStatus};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Lines of a process's state in `/proc`, without their names.
+fn of_process<const N: usize>(pid: u32, names: [&str; N]) -> [String; N] {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    names.map(|name| text.lines().find_map(|line| line.strip_prefix(name)).expect(name).trim().to_owned())
+}
+
+/// The bits of `CAP_NET_ADMIN`, `CAP_NET_RAW`, `CAP_SYS_PTRACE` and `CAP_SYS_ADMIN` (capabilities(7)).
+const TO_OPEN: u64 = 1 << 12 | 1 << 13 | 1 << 19 | 1 << 21;
+const NET_ADMIN: u64 = 1 << 12;
+
+#[test]
+fn the_process_that_forwards_frames_has_no_privileges_and_ports_come_all_the_same() {
+    if let Some(what) = missing() {
+        return println!("skipped: {what}");
+    }
+    let all = Namespaces::new("helper", 4);
+    let [switch, a, b, late] = [0, 1, 2, 3].map(|n| all.0[n].as_str());
+    [(1, a), (2, b)].into_iter().for_each(|(n, own)| machine(switch, own, n));
+    let running = Running::heard("helper", &("user = \"nobody\"\n".to_owned() + &file(switch, &[(1, a), (2, b)])));
+    let status = running.until("both", |s| s.ports.len() == 2 && s.ports.iter().all(PortStatus::is_present));
+    let helper = status.helper.unwrap();
+    assert_eq!(helper.ended, None);
+    let sets = ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"];
+    let bits = |sets: [String; 5]| sets.map(|set| u64::from_str_radix(&set, 16).unwrap());
+    assert_eq!(bits(of_process(running.child.id(), sets)), [0, NET_ADMIN, NET_ADMIN, NET_ADMIN, 0]);
+    assert_eq!(bits(of_process(helper.pid, sets)), [0, TO_OPEN, TO_OPEN, TO_OPEN, 0]);
+    let nobody = "65534\t65534\t65534\t65534";
+    let same = ["Uid:", "Gid:", "Groups:", "NoNewPrivs:"];
+    assert_eq!(of_process(running.child.id(), same), [nobody, nobody, "", "1"]);
+    assert_eq!(of_process(helper.pid, ["Uid:", "NoNewPrivs:"]), ["0\t0\t0\t0", "1"]);
+    arrive(a, b, "10.0.0.2");
+    // A namespace that comes while this switch runs.
+    let wanted = Attach {
+        netns: late.to_owned(),
+        addresses: vec!["10.0.0.3/24".parse().unwrap()],
+        switch_netns: Some(switch.to_owned()),
+        ..Attach::default()
+    };
+    let attached = attach::attach(&running.control(), &wanted).unwrap();
+    arrive(a, late, "10.0.0.3");
+    arrive(late, b, "10.0.0.2");
+    attach::detach(&running.control(), &attached.port).unwrap();
+}
+
+#[test]
+fn the_end_of_the_helper_is_reported_and_frames_go_on() {
+    if let Some(what) = missing() {
+        return println!("skipped: {what}");
+    }
+    let all = Namespaces::new("helper-dies", 4);
+    let [switch, a, b, late] = [0, 1, 2, 3].map(|n| all.0[n].as_str());
+    [(1, a), (2, b), (3, late)].into_iter().for_each(|(n, own)| machine(switch, own, n));
+    let mut running = Running::heard("helper-dies", &file(switch, &[(1, a), (2, b)]));
+    let status = running.until("both", |s| s.ports.iter().filter(|p| p.is_present()).count() == 2);
+    arrive(a, b, "10.0.0.2");
+    let helper = Pid::from_raw(status.helper.unwrap().pid as i32).unwrap();
+    kill_process(helper, Signal::KILL).unwrap();
+    let status = running.until("its end is noticed", |s| s.helper.as_ref().is_some_and(|h| h.ended.is_some()));
+    assert_eq!(status.helper.unwrap().ended.unwrap(), "signal: 9 (SIGKILL)");
+    let line = running.line("its end", |l| l["message"] == "helper ended");
+    assert_eq!((&line["level"], &line["how"]), (&"WARN".into(), &"signal: 9 (SIGKILL)".into()));
+    arrive(a, b, "10.0.0.2");
+    arrive(b, a, "10.0.0.1");
+    let settings = [format!("netns={switch}"), format!("tenant_netns={late}"), "kind=veth".to_owned()];
+    let refused = add_port(&running.control(), "v3", &settings).unwrap_err().to_string();
+    assert!(refused.starts_with("port v3: the helper, which opens devices, has ended (signal: 9"), "{refused}");
+    // A port that breaks now waits for the next start.
+    system(&format!("ip -n {b} link del eth0")).unwrap();
+    let status = running.until("it is absent", |s| port(s, "v2").absent.is_some());
+    assert_eq!(port(&status, "v2").absent.as_ref().unwrap().again, Again::NextStart);
+    assert!(matches!(running.ask(Request::Stop), Answer::Ok(_)));
+    assert!(running.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_switch_leaves_no_helper() {
+    let two = crate::switching::TWO;
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only a switch of root has a helper");
+    }
+    let gone = |pid: u32| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while Path::new(&format!("/proc/{pid}")).exists() {
+            assert!(Instant::now() < until, "the helper {pid} goes on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let mut running = Running::start("helper-left", two);
+    let helper = running.status().helper.unwrap().pid;
+    running.kill();
+    gone(helper);
+    running.again();
+    let helper = running.status().helper.unwrap().pid;
+    // It is not a terminal's signal that ends it.
+    let its = Pid::from_raw(helper as i32).unwrap();
+    [Signal::INT, Signal::TERM, Signal::HUP].into_iter().for_each(|signal| kill_process(its, signal).unwrap());
+    assert_eq!(running.status().helper.unwrap().ended, None);
+    assert!(matches!(running.ask(Request::Stop), Answer::Ok(_)));
+    assert!(running.child.wait().unwrap().success());
+    gone(helper);
+}

@@ -1,0 +1,204 @@
+//! The devices that a helper opens, and how each kind is opened.
+
+use crate::config::{PortConfig, PortKind, UplinkConfig};
+use crate::failure::Failure;
+use serde::{Deserialize, Serialize};
+use sluicenet_dataplane::controller::ControllerLink;
+use sluicenet_dataplane::kernel::KernelError;
+use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_dataplane::kernel::packet::{OpenPacket, PacketFacts, Pieces};
+use sluicenet_dataplane::kernel::parts::Parts;
+use sluicenet_dataplane::kernel::tap::{OpenTap, TapFacts};
+use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig, ValveFacts, Veth};
+use std::io;
+use std::net::SocketAddrV4;
+
+/// The device of a port, or of the uplink.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Device {
+    /// A veth pair to a namespace.
+    Veth {
+        /// The switch's end.
+        device: String,
+        /// Its namespace; default the helper's own.
+        netns: Option<String>,
+        /// The tenant's end.
+        tenant_device: String,
+        /// Its namespace.
+        tenant_netns: String,
+        /// Whether the tenant leaves segmentation and checksums to others.
+        offload: bool,
+    },
+    /// A TAP device to make.
+    Tap {
+        /// Its name.
+        device: String,
+        /// Its namespace.
+        tenant_netns: String,
+        /// Its address.
+        mac: [u8; 6],
+        /// The longest payload of its frames.
+        mtu: u32,
+        /// Whether the tenant leaves segmentation and checksums to others.
+        offload: bool,
+    },
+    /// Any device.
+    Packet {
+        /// Its name.
+        device: String,
+        /// Its namespace; default the helper's own.
+        netns: Option<String>,
+    },
+    /// The link to other servers.
+    Uplink {
+        /// Its name.
+        device: String,
+        /// Its namespace; default the helper's own.
+        netns: Option<String>,
+        /// Whether runs of frames go to the device in one piece.
+        segmentation: bool,
+        /// The socket to the overlay's controller.
+        controller: Option<Controller>,
+    },
+}
+
+/// The socket to the overlay's controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Controller {
+    /// The namespace from which the controller is reached; default the helper's own.
+    netns: Option<String>,
+    /// Its own address, and the controller's.
+    own: SocketAddrV4,
+    controller: SocketAddrV4,
+}
+
+/// The facts about an open device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Facts {
+    /// About a valve.
+    Veth(ValveFacts),
+    /// About a TAP device.
+    Tap(TapFacts),
+    /// About any device; the socket to the overlay's controller comes last, if there is to be one.
+    Packet(PacketFacts),
+}
+
+impl Device {
+    /// The device of a port; `None` if its kind takes no privileges.
+    pub fn of(port: &PortConfig) -> Option<Device> {
+        Some(match port.kind.clone() {
+            PortKind::Shm { .. } | PortKind::VhostUser { .. } => return None,
+            PortKind::Veth { device, netns, tenant_device, tenant_netns, offload } => {
+                Device::Veth { device, netns, tenant_device, tenant_netns, offload }
+            }
+            PortKind::Tap { device, tenant_netns, mtu, offload, .. } => {
+                Device::Tap { device, tenant_netns, mac: port.mac.unwrap_or_default(), mtu, offload }
+            }
+            PortKind::Packet { device, netns } => Device::Packet { device, netns },
+        })
+    }
+
+    /// The device of the uplink.
+    pub fn of_uplink(uplink: &UplinkConfig) -> Device {
+        let controller = uplink.overlay.as_ref().map(|overlay| Controller {
+            netns: overlay.controller_netns.clone(),
+            own: SocketAddrV4::new(overlay.address, overlay.listen),
+            controller: overlay.controller,
+        });
+        let UplinkConfig { device, netns, segmentation, .. } = uplink;
+        Device::Uplink { device: device.clone(), netns: netns.clone(), segmentation: *segmentation, controller }
+    }
+
+    /// Opens the sockets of a valve. For other kinds there is nothing to do yet.
+    pub fn listen(self) -> Result<Begun, Failure> {
+        let Some(pair) = Pair::of(&self)? else { return Ok(Begun::Other(self)) };
+        let listening = Listening::open(pair.veth(), &pair.config)?;
+        Ok(Begun::Valve(Box::new((pair, listening))))
+    }
+}
+
+/// A device of which the first sockets are open.
+pub(crate) enum Begun {
+    Valve(Box<(Pair, Listening)>),
+    Other(Device),
+}
+
+impl Begun {
+    /// Opens the rest.
+    pub fn open(self) -> Result<Parts<Facts>, Failure> {
+        let of =
+            |parts: Parts<PacketFacts>| Parts { facts: Facts::Packet(parts.facts), descriptors: parts.descriptors };
+        let device = match self {
+            Begun::Valve(begun) => {
+                let (pair, listening) = *begun;
+                let Parts { facts, descriptors } = listening.learn(pair.veth(), &pair.config)?.into_parts();
+                return Ok(Parts { facts: Facts::Veth(facts), descriptors });
+            }
+            Begun::Other(device) => device,
+        };
+        Ok(match device {
+            Device::Veth { .. } => unreachable!("a valve's sockets are opened first"),
+            Device::Tap { device, tenant_netns, mac, mtu, offload } => {
+                let tenant = Namespace::open(&tenant_netns)?;
+                let Parts { facts, descriptors } = OpenTap::create(&tenant, &device, mac, mtu, offload)?.into_parts();
+                Parts { facts: Facts::Tap(facts), descriptors }
+            }
+            Device::Packet { device, netns } => {
+                of(OpenPacket::open(&namespace(&netns)?, &device, Pieces::Frames)?.into_parts())
+            }
+            Device::Uplink { device, netns, segmentation, controller } => {
+                let pieces = Pieces::Runs { sends: segmentation };
+                let mut parts = of(OpenPacket::open(&namespace(&netns)?, &device, pieces)?.into_parts());
+                if let Some(controller) = controller {
+                    parts.descriptors.push(controller.socket()?.into());
+                }
+                parts
+            }
+        })
+    }
+}
+
+impl Controller {
+    fn socket(&self) -> io::Result<std::net::UdpSocket> {
+        namespace(&self.netns)?.enter(|| ControllerLink::socket(self.own, self.controller))?
+    }
+}
+
+/// A namespace by name or path, or this process's own.
+pub(crate) fn namespace(name: &Option<String>) -> Result<Namespace, KernelError> {
+    match name {
+        Some(name) => Namespace::open(name),
+        None => Namespace::current(),
+    }
+}
+
+/// The two ends of a valve's pair, and its settings.
+pub(crate) struct Pair {
+    switch: Namespace,
+    tenant: Namespace,
+    device: String,
+    tenant_device: String,
+    config: ValveConfig,
+}
+
+impl Pair {
+    /// The pair of a device; `None` if it is of another kind.
+    pub fn of(device: &Device) -> Result<Option<Pair>, KernelError> {
+        let Device::Veth { device, netns, tenant_device, tenant_netns, offload } = device else { return Ok(None) };
+        let config = ValveConfig { offload: *offload, ..ValveConfig::default() };
+        let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
+        Ok(Some(Pair { switch, tenant, device: device.clone(), tenant_device: tenant_device.clone(), config }))
+    }
+
+    pub fn veth(&self) -> Veth<'_> {
+        Veth {
+            switch: &self.switch,
+            switch_device: &self.device,
+            tenant: &self.tenant,
+            tenant_device: &self.tenant_device,
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The messages between a switch and its helper: JSON on sockets that keep the bounds of messages (`SOCK_SEQPACKET`), with
+//! descriptors (`SCM_RIGHTS`). A process that closes its end has ended.
+
+use super::device::{Device, Facts};
+use crate::failure::Failure;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// The most bytes of a message, and the most descriptors.
+const BYTES_MAX: usize = 1 << 16;
+const DESCRIPTORS_MAX: usize = 64;
+/// How long an answer may take. The helper waits at most 7 s for the kernel to poll a device.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Requests of a switch that are about no port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Call {
+    /// A socket for a port.
+    Port,
+    /// The switch obeys the file as it is now.
+    Reloaded,
+}
+
+/// The answers to them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Called {
+    /// Done; with the socket, if one was asked for.
+    Done,
+    /// Not done; the reason.
+    Refused(String),
+}
+
+/// Requests at the socket of a port, in this order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Ask {
+    /// Opens the sockets of a port's device, so that no further frame is lost.
+    Listen {
+        /// The port's name.
+        port: String,
+        /// Its device, as the switch understands its file.
+        device: Device,
+    },
+    /// Opens the rest, which may take seconds.
+    Open,
+}
+
+/// The answers to them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Told {
+    /// The sockets are open.
+    Listening,
+    /// The device is open. Its descriptors come along.
+    Open(Facts),
+    /// Not done.
+    Failed(Failure),
+}
+
+/// One end of a connection between switch and helper.
+#[derive(Debug)]
+pub(super) struct Channel(OwnedFd);
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Channel {
+    /// The two ends of a new connection.
+    pub fn pair() -> io::Result<(Channel, Channel)> {
+        let flags = SocketFlags::CLOEXEC;
+        let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok((Channel(one), Channel(other)))
+    }
+
+    /// An end that another process made.
+    ///
+    /// # Errors
+    /// It is no socket of this kind.
+    pub fn of(socket: OwnedFd) -> io::Result<Channel> {
+        match sockopt::socket_type(&socket) {
+            Ok(SocketType::SEQPACKET) => Ok(Channel(socket)),
+            _ => Err(io::Error::new(ErrorKind::InvalidInput, "this is no socket of a switch")),
+        }
+    }
+
+    pub fn into_socket(self) -> OwnedFd {
+        self.0
+    }
+
+    /// Sends a message.
+    pub fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
+        if bytes.len() > BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
+            return Err(invalid("a message is too long"));
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(invalid("more descriptors than one message takes"));
+        }
+        loop {
+            match rustix::net::sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
+                Err(rustix::io::Errno::INTR) => {}
+                sent => return Ok(sent.map(drop)?),
+            }
+        }
+    }
+
+    /// Waits for a message; `None` if the other process has ended.
+    ///
+    /// # Errors
+    /// It is too long, none of these messages, or has other than `descriptors` descriptors, unless that is `None`.
+    pub fn receive<T: DeserializeOwned>(&self, descriptors: Option<usize>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+        let mut bytes = [0; BYTES_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        // Without room for them, the kernel closes descriptors that nobody wants.
+        let room = if descriptors == Some(0) { &mut [] } else { &mut space[..] };
+        let mut control = RecvAncillaryBuffer::new(room);
+        let received = loop {
+            let slices = &mut [IoSliceMut::new(&mut bytes)];
+            match rustix::net::recvmsg(&self.0, slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+                received => break received?,
+            }
+        };
+        let mut came = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(all) = message {
+                came.extend(all);
+            }
+        }
+        if received.bytes == 0 {
+            return Ok(None);
+        }
+        if received.flags.contains(ReturnFlags::TRUNC) {
+            return Err(invalid("a message is too long"));
+        }
+        let wrong = descriptors.is_some_and(|wanted| came.len() != wanted);
+        if received.flags.contains(ReturnFlags::CTRUNC) || wrong {
+            return Err(invalid("a message has a wrong number of descriptors"));
+        }
+        let message = serde_json::from_slice(&bytes[..received.bytes]);
+        message.map(|message| Some((message, came))).map_err(|e| invalid(&format!("this is no message: {e}")))
+    }
+
+    /// Sends a request and waits for its answer.
+    pub fn ask<T: DeserializeOwned>(
+        &self,
+        request: &impl Serialize,
+        descriptors: Option<usize>,
+    ) -> io::Result<(T, Vec<OwnedFd>)> {
+        sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, Some(PATIENCE))?;
+        let ended = || io::Error::new(ErrorKind::BrokenPipe, "the helper has ended");
+        match self.send(request, &[]) {
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => return Err(ended()),
+            sent => sent?,
+        }
+        match self.receive(descriptors) {
+            Ok(answer) => answer.ok_or_else(ended),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                Err(io::Error::new(ErrorKind::TimedOut, "the helper does not answer"))
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    fn refusal(received: io::Result<Option<(Ask, Vec<OwnedFd>)>>) -> String {
+        received.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn messages_and_descriptors_arrive_as_they_were_sent() {
+        let (here, there) = Channel::pair().unwrap();
+        let device = Device::Packet { device: "eno1".into(), netns: None };
+        let ask = Ask::Listen { port: "lan".into(), device };
+        here.send(&ask, &[]).unwrap();
+        here.send(&Ask::Open, &[]).unwrap();
+        assert_eq!(there.receive::<Ask>(Some(0)).unwrap().unwrap().0, ask);
+        assert_eq!(there.receive::<Ask>(Some(0)).unwrap().unwrap().0, Ask::Open);
+        let all: Vec<OwnedFd> = (0..DESCRIPTORS_MAX).map(|_| eventfd(0, EventfdFlags::CLOEXEC).unwrap()).collect();
+        let all: Vec<BorrowedFd<'_>> = all.iter().map(AsFd::as_fd).collect();
+        there.send(&Called::Done, &all).unwrap();
+        let (done, came) = here.receive::<Called>(None).unwrap().unwrap();
+        assert_eq!((done, came.len()), (Called::Done, DESCRIPTORS_MAX));
+        rustix::io::write(&came[63], &1u64.to_ne_bytes()).unwrap();
+        drop(here);
+        assert!(there.receive::<Ask>(Some(0)).unwrap().is_none());
+    }
+
+    #[test]
+    fn no_message_has_other_descriptors_than_it_should() {
+        let (here, there) = Channel::pair().unwrap();
+        let one = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let wrong = "a message has a wrong number of descriptors";
+        for (sent, wanted) in [(1, 0), (2, 1), (0, 1)] {
+            here.send(&Ask::Open, &vec![one.as_fd(); sent]).unwrap();
+            assert_eq!(refusal(there.receive(Some(wanted))), wrong, "{sent} of {wanted}");
+        }
+        // Nobody has kept the descriptors: the pipe's end is closed.
+        let (read, write) = std::io::pipe().unwrap();
+        here.send(&Ask::Open, &[write.as_fd()]).unwrap();
+        assert_eq!(refusal(there.receive(Some(0))), wrong);
+        drop(write);
+        assert_eq!(rustix::io::read(&read, &mut [0; 1]).unwrap(), 0);
+        assert!(here.send(&Ask::Open, &vec![one.as_fd(); DESCRIPTORS_MAX + 1]).is_err());
+        here.send(&Ask::Open, &[]).unwrap();
+        assert_eq!(there.receive::<Ask>(Some(0)).unwrap().unwrap().0, Ask::Open, "the next message");
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        let (here, there) = Channel::pair().unwrap();
+        let raw = |bytes: &[u8]| assert_eq!(rustix::net::send(&here.0, bytes, SendFlags::empty()), Ok(bytes.len()));
+        let long = serde_json::to_vec(&"x".repeat(BYTES_MAX)).unwrap();
+        assert!(here.send(&"x".repeat(BYTES_MAX), &[]).is_err());
+        raw(&long);
+        assert_eq!(refusal(there.receive(Some(0))), "a message is too long");
+        let device = Device::Packet { device: "eno1".into(), netns: None };
+        let whole = serde_json::to_vec(&Ask::Listen { port: "lan".into(), device }).unwrap();
+        // Each message that is cut short, and others.
+        for len in 1..whole.len() {
+            raw(&whole[..len]);
+            assert!(refusal(there.receive(Some(0))).starts_with("this is no message"), "{len}");
+        }
+        for bytes in [&b"\0"[..], b"{}", b"\"close\"", b"\xff\xfe", b"[[[[[[[[[["] {
+            raw(bytes);
+            assert!(refusal(there.receive(Some(0))).starts_with("this is no message"), "{bytes:?}");
+        }
+        raw(&whole);
+        assert!(there.receive::<Ask>(Some(0)).unwrap().is_some());
+    }
+}
