@@ -5,7 +5,7 @@ use super::table::{Table, count, counted};
 use super::{Global, Overrides, output};
 use serde::Serialize;
 use sluicenet_experiment::build::{self, LinkKind};
-use sluicenet_scenario::{Scenario, Warning};
+use sluicenet_scenario::{Routing, Scenario, Warning};
 use sluicenet_sim::Engine;
 use std::path::PathBuf;
 
@@ -30,6 +30,7 @@ struct Findings {
     links: u64,
     flow_control: String,
     lossless_priorities: Vec<u8>,
+    paths: String,
     links_by_kind: Vec<LinkKind>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_bytes: Option<u64>,
@@ -72,6 +73,7 @@ impl Validate {
             links: kinds.iter().map(|k| k.directions).sum::<u64>() / 2,
             flow_control: format!("{:?}", s.flow_control()).to_uppercase(),
             lossless_priorities: (0..8).filter(|p| s.pfc.enabled && s.pfc.lossless >> p & 1 == 1).collect(),
+            paths: paths(s.topology.routing),
             links_by_kind: kinds,
             memory_bytes: s.buffer.size.map(|size| size.as_bytes()),
             buffer_cycle: cycle,
@@ -88,6 +90,19 @@ impl Validate {
             output::print(&findings.text());
         }
         Ok(())
+    }
+}
+
+/// How frames choose among paths, and how many runs show it.
+fn paths(routing: Routing) -> String {
+    let name = routing.name();
+    match routing {
+        Routing::Hash | Routing::HashDestination => {
+            format!(
+                "{name}: they depend on the seed; several seeds show the spread (--set 'sweep.scenario.seed=[1,2,3,4,5]')"
+            )
+        }
+        _ => name.to_owned(),
     }
 }
 
@@ -112,6 +127,7 @@ impl Findings {
             _ => format!("priorities {:?}", self.lossless_priorities),
         };
         t.row(["lossless classes", &classes]);
+        t.row(["paths", &self.paths]);
         t.row(["buffer cycles", self.buffer_cycle]);
         t.row(["window", &format!("{} ns: what threads simulate between two meetings", self.window_ns)]);
         t.row(["workloads", &self.workloads.join(", ")]);

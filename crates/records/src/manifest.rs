@@ -23,6 +23,9 @@ const FORMAT: u32 = 2;
 pub struct RunInfo {
     /// Version of sluicenet.
     pub tool_version: String,
+    /// Version of the scenario's defaults; 1 where a manifest does not name it.
+    #[serde(default = "first_defaults")]
+    pub defaults: u32,
     /// Name of the scenario.
     pub scenario: String,
     /// SHA-256 of the scenario in canonical form, in hexadecimal.
@@ -41,6 +44,10 @@ pub struct RunInfo {
     pub parameters: Vec<(String, String)>,
     /// The input files of the scenario.
     pub inputs: Vec<Input>,
+}
+
+fn first_defaults() -> u32 {
+    1
 }
 
 /// An input file of a scenario.

@@ -38,6 +38,7 @@ fn info(axes: &[(&str, &str)], seed: u64) -> RunInfo {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     RunInfo {
         tool_version: "0.1.0".into(),
+        defaults: 2,
         scenario: "partition-aggregate".into(),
         scenario_sha256: sluicenet_records::sha256_hex(b"scenario"),
         seed,

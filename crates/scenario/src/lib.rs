@@ -48,6 +48,10 @@ pub use sweep::{CONGESTION_KEY, FLOW_CONTROL_KEY, VARIANTS_MAX, Variant, folder_
 pub use units::closest;
 pub use units::{BUFFER_MAX, BYTES_MAX, Bytes, DURATION_MAX, LINK_RATE_MIN, Quantity, RATE_MAX, UnitError};
 
+/// Version of the defaults, which manifests name: with another one, the same file can be another scenario.
+///
+/// 2: frames of trees are routed by a hash of the flow in the set `plain`. 1: by the destination's number.
+pub const DEFAULTS: u32 = 2;
 /// The most hosts a network may have, external ones included.
 pub const HOSTS_MAX: u32 = 1 << 20;
 /// The highest number of a host.

@@ -113,6 +113,7 @@ impl Loaded {
         scenario.locations = Locations::new(&document);
         warnings.extend(idle_oversubscription(&document, &scenario)?);
         warnings.extend(idle_xco(&document, &scenario)?);
+        warnings.extend(changed_default(&document, &scenario)?);
         warnings.append(&mut files.warnings);
         let overrides = overrides.to_vec();
         Ok(Loaded { scenario, file, source, overrides, warnings, document, files: Mutex::new(files) })
@@ -487,7 +488,27 @@ fn idle_xco(doc: &Document, scenario: &Scenario) -> Result<Option<Warning>> {
     Ok((is_given && !says).then(|| scenario.locations.warning("xco", message)))
 }
 
+/// A warning of a default that is not what it was, for one version.
+fn changed_default(doc: &Document, scenario: &Scenario) -> Result<Option<Warning>> {
+    const KEY: &str = "topology.routing";
+    let is_chosen =
+        scenario.locations.line_of(KEY).is_some() || sweep::shown(doc)?.iter().any(|shown| shown.axis.key == KEY);
+    let changed = !is_chosen && scenario.topology.routing == Routing::Hash && scenario.topology.has_a_choice();
+    let message = "`routing` is \"hash\" (ECMP) by default, as in today's fabrics; before version 2 of the defaults it was \
+                   \"d-mod-k\": set it to choose, and run several seeds, because paths depend on them";
+    Ok(changed.then(|| scenario.locations.warning("topology", message)))
+}
+
 impl Topology {
+    /// Whether it is a tree in which several paths lead to a host.
+    fn has_a_choice(&self) -> bool {
+        match &self.shape {
+            Shape::Xgft { w, .. } => w.iter().any(|&parents| parents > 1),
+            Shape::Htsim { .. } => true,
+            Shape::Hpcc { .. } => false,
+        }
+    }
+
     /// The buffers that a topology's file gives its switches, tier by tier, with file and line; empty where no file does.
     fn buffers(&self) -> Vec<Option<(&str, Bytes, u32)>> {
         let Shape::Htsim { file } = &self.shape else { return Vec::new() };

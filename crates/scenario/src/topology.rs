@@ -295,7 +295,13 @@ fn check_paths(s: &Section<'_>, shape: &Shape, routing: Routing) -> Result<()> {
 }
 
 /// The routing, where the shape has it.
-pub(super) fn fitting(s: &Section<'_>, shape: &Shape, chosen: Option<Routing>, is_fat_tree: bool) -> Result<Routing> {
+pub(super) fn fitting(
+    s: &Section<'_>,
+    shape: &Shape,
+    chosen: Option<Routing>,
+    is_fat_tree: bool,
+    set: ParameterSet,
+) -> Result<Routing> {
     if let Some(routing) = chosen
         && (routing.has_control() || matches!(routing, Routing::NonBlocking | Routing::Hierarchical))
     {
@@ -329,5 +335,7 @@ pub(super) fn fitting(s: &Section<'_>, shape: &Shape, chosen: Option<Routing>, i
             .error("routing", "this routing needs a tree whose levels are known")
             .hint("\"hash\" and \"random\" work in every network"));
     }
-    Ok(chosen.unwrap_or(if matches!(shape, Shape::Hpcc { .. }) { Routing::Hash } else { Routing::DModK }))
+    let default =
+        if matches!(shape, Shape::Hpcc { .. }) { Routing::Hash } else { set.plain_or(Routing::Hash, Routing::DModK) };
+    Ok(chosen.unwrap_or(default))
 }

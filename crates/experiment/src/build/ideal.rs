@@ -69,16 +69,62 @@ pub struct Bits {
     pub link: u64,
 }
 
+/// The frames that messages are sent in.
+pub struct Frames {
+    framing: Framing,
+    /// Bytes of a message in a full frame, and of the headers in front of them, by transport.
+    max_payload: [u64; 4],
+    header: [u16; 4],
+    /// Bytes of the tunnel that virtual machines are behind.
+    encapsulation: u64,
+}
+
+impl Frames {
+    /// The frames of a scenario. Those between servers are `growth` longer than in the overlay.
+    pub fn of(scenario: &Scenario, growth: u64) -> Frames {
+        let mtu = scenario.host_mtu().as_bytes();
+        let timestamps = if scenario.tcp.timestamps { 12 } else { 0 };
+        let tunnel = if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() } else { 0 };
+        Frames {
+            framing: framing(scenario),
+            max_payload: [
+                mtu - IP_TCP_BYTES as u64 - timestamps,
+                mtu - IP_UDP_BYTES as u64,
+                mtu - IP_LIGHT_BYTES as u64,
+                scenario.roce_config().mtu.into(),
+            ],
+            header: [IP_TCP_BYTES + timestamps as u16, IP_UDP_BYTES, IP_LIGHT_BYTES, IP_ROCE_BYTES],
+            encapsulation: if scenario.server.virtual_network { tunnel + growth } else { 0 },
+        }
+    }
+
+    /// A message's number of frames, and the bytes of a full one and of the last one at a port.
+    fn split(&self, bytes: u64, transport: Transport) -> (u64, u64, u64) {
+        let t = transport as usize;
+        let full = self.max_payload[t];
+        let frames = bytes.div_ceil(full).max(1);
+        let len = |payload: u64| self.framing.frame_len(self.header[t] + payload as u16) as u64;
+        (frames, len(full), len(bytes - (frames - 1) * full))
+    }
+
+    /// Bits that a message of `bytes` takes at a port and on a link.
+    pub fn bits_on(&self, bytes: u64, transport: Transport) -> Bits {
+        let (frames, full, last) = self.split(bytes, transport);
+        let port = (frames - 1) * full + last;
+        let extra = self.encapsulation + self.framing.overhead() as u64;
+        Bits { port: 8 * port, link: 8 * (port + frames * extra) }
+    }
+}
+
 /// Times in an empty network, remembered for all pairs of hosts whose paths are alike.
 pub struct Ideal {
     plan: Arc<Plan>,
     links: Vec<Direction>,
     bumps: Bumps,
-    framing: Framing,
-    max_payload: [u64; 4],
-    header: [u16; 4],
+    frames: Frames,
     stack: [Duration; 4],
-    vm: Option<(Rate, u64)>,
+    /// The rate of a virtual machine's port.
+    vm: Option<Rate>,
     /// Whether all frames to one host come over the same link.
     by_destination: bool,
     /// In a tree, whether its roots are alike. With external hosts, some roots may have to store frames that other
@@ -101,10 +147,6 @@ impl Ideal {
 
     /// Where frames between servers are `growth` longer than in the overlay.
     fn of(scenario: &Scenario, plan: Arc<Plan>, links: &[Direction], bumps: &Bumps, growth: u64) -> Ideal {
-        let mtu = scenario.host_mtu().as_bytes();
-        let timestamps = if scenario.tcp.timestamps { 12 } else { 0 };
-        let tunnel = if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() } else { 0 };
-        let encapsulation = tunnel + growth;
         let roots = plan.tree().map_or(0, |t| t.switches_at(t.levels()));
         Ideal {
             roots_alike: plan.external() == 0 || plan.external() >= roots,
@@ -114,21 +156,14 @@ impl Ideal {
             plan,
             links: links.to_vec(),
             bumps: bumps.clone(),
-            framing: framing(scenario),
-            max_payload: [
-                mtu - IP_TCP_BYTES as u64 - timestamps,
-                mtu - IP_UDP_BYTES as u64,
-                mtu - IP_LIGHT_BYTES as u64,
-                scenario.roce_config().mtu.into(),
-            ],
-            header: [IP_TCP_BYTES + timestamps as u16, IP_UDP_BYTES, IP_LIGHT_BYTES, IP_ROCE_BYTES],
+            frames: Frames::of(scenario, growth),
             stack: [
                 scenario.tcp.tx_delay + scenario.tcp.rx_delay,
                 scenario.udp.tx_delay + scenario.udp.rx_delay,
                 scenario.tcplight.tx_delay + scenario.tcplight.rx_delay,
                 Duration::ZERO,
             ],
-            vm: scenario.server.virtual_network.then_some((scenario.vswitch.vm_rate, encapsulation)),
+            vm: scenario.server.virtual_network.then_some(scenario.vswitch.vm_rate),
             by_destination: scenario.topology.routing == Routing::DModK,
             paths: Mutex::new(BTreeMap::new()),
             lossy: None,
@@ -142,25 +177,15 @@ impl Ideal {
 
     /// Bits that a message of `bytes` takes at a port and on a link.
     pub fn bits_on(&self, bytes: u64, transport: Transport) -> Bits {
-        let t = transport as usize;
-        let full = self.max_payload[t];
-        let frames = bytes.div_ceil(full).max(1);
-        let len = |payload: u64| self.framing.frame_len(self.header[t] + payload as u16) as u64;
-        let port = (frames - 1) * len(full) + len(bytes - (frames - 1) * full);
-        let extra = self.vm.map_or(0, |(_, encapsulation)| encapsulation) + self.framing.overhead() as u64;
-        Bits { port: 8 * port, link: 8 * (port + frames * extra) }
+        self.frames.bits_on(bytes, transport)
     }
 
     /// Time for `bytes` from one host to another, over the fastest of the paths that the routing can take.
     pub fn time(&self, src: HostId, dst: HostId, bytes: u64, transport: Transport) -> Duration {
-        let t = transport as usize;
-        let full = self.max_payload[t];
-        let frames = bytes.div_ceil(full).max(1);
-        let last = bytes - (frames - 1) * full;
-        let len = |payload: u64| self.framing.frame_len(self.header[t] + payload as u16) as u64;
+        let (frames, full, last) = self.frames.split(bytes, transport);
         let paths = self.paths(src, dst);
-        let fastest = paths.iter().map(|path| tandem(path, len(full), len(last), frames)).min();
-        Duration(fastest.unwrap_or(0)) + self.stack[t]
+        let fastest = paths.iter().map(|path| tandem(path, full, last, frames)).min();
+        Duration(fastest.unwrap_or(0)) + self.stack[transport as usize]
     }
 
     /// Time for `bytes` from each of `senders` to one receiver, if its link is the bottleneck: the line-rate bound.
@@ -170,12 +195,7 @@ impl Ideal {
     /// port (if there is one) and the receiving stack ahead of it. Nothing can be faster, whatever the order of frames.
     /// Where frames can come over all of the receiver's links, each link counts with its part of all bits.
     pub fn many_to_one(&self, senders: &[HostId], receiver: HostId, bytes: u64, transport: Transport) -> Duration {
-        let t = transport as usize;
-        let full = self.max_payload[t];
-        let frames = bytes.div_ceil(full).max(1);
-        let last = bytes - (frames - 1) * full;
-        let len = |payload: u64| self.framing.frame_len(self.header[t] + payload as u16) as u64;
-        let (full, last) = (len(full), len(last));
+        let (frames, full, last) = self.frames.split(bytes, transport);
         let first = if frames > 1 { full } else { last };
         let behind = usize::from(self.vm.is_some() && receiver < self.plan.hosts() - self.plan.external());
         let (mut start, mut end) = (u64::MAX, u64::MAX);
@@ -188,7 +208,7 @@ impl Ideal {
             let sending = self.time_on_one_link(link, receiver, whole - link.latency);
             end = end.min(sending + link.latency + tandem(port, last, last, 1));
         }
-        Duration(start.saturating_add(end)) + self.stack[t]
+        Duration(start.saturating_add(end)) + self.stack[transport as usize]
     }
 
     /// Time that one link of a receiver needs for its part of `time`, when the other links carry as much as they can.
@@ -236,7 +256,7 @@ impl Ideal {
     fn find(&self, src: HostId, dst: HostId) -> Arc<[Path]> {
         let external = self.plan.hosts() - self.plan.external();
         let vm_port = |host: HostId| {
-            let (rate, _) = self.vm.filter(|_| host < external)?;
+            let rate = self.vm.filter(|_| host < external)?;
             Some(Stage { ps_per_byte_q16: rate.ps_per_byte_q16(), latency: 0, first_bit: false, extra: 0, gap: 0 })
         };
         let between =
@@ -291,13 +311,13 @@ impl Ideal {
     /// The store of a port's link.
     fn stage(&self, node: NodeId, port: PortId) -> Stage {
         let l = &self.links[self.plan.link_index(node, port)];
-        let tunnel = self.vm.map_or(0, |(_, encapsulation)| encapsulation);
+        let tunnel = self.frames.encapsulation;
         Stage {
             ps_per_byte_q16: l.rate.ps_per_byte_q16(),
             latency: l.latency.0,
             first_bit: l.first_bit,
-            extra: tunnel + self.framing.overhead() as u64,
-            gap: self.framing.gap as u64,
+            extra: tunnel + self.frames.framing.overhead() as u64,
+            gap: self.frames.framing.gap as u64,
         }
     }
 }

@@ -10,7 +10,7 @@ mod topology;
 mod xco;
 
 pub use bumps::{BumpPlan, Bumps, Hop, Hops, Watched};
-pub use ideal::{Bits, Ideal};
+pub use ideal::{Bits, Frames, Ideal};
 pub use links::{LinkKind, link_kinds};
 pub use slowdowns::Slowdowns;
 pub use topology::{Attachment, Plan, SwitchPlan};

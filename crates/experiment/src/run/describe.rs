@@ -90,9 +90,10 @@ fn workload(s: &Scenario, workload: &Workload) -> String {
         }
         Workload::FlowFile(_) => "The flows of a file.".into(),
         Workload::Poisson(w) => format!(
-            "Flows between random hosts, of {} on average; arrivals are Poisson and offer {} % of every host's link.",
+            "Flows between random hosts, of {} on average; arrivals are Poisson and offer {} % of every host's link ({}).",
             bytes(w.cdf.content.mean()),
-            (w.load * 1e4).round() / 1e2
+            (w.load * 1e4).round() / 1e2,
+            w.load_basis.name()
         ),
     }
 }

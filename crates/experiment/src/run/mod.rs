@@ -281,6 +281,7 @@ impl Job {
         }
         RunInfo {
             tool_version: env!("CARGO_PKG_VERSION").into(),
+            defaults: scenario::DEFAULTS,
             scenario: self.scenario.name.clone(),
             scenario_sha256: sha256_hex(text.as_bytes()),
             seed: self.scenario.seed,

@@ -231,7 +231,7 @@ impl Workloads {
                 }
                 Workload::Poisson(w) => {
                     finite = true;
-                    planned::poisson(&cx, w)
+                    planned::poisson(&cx, w, &mut warnings)
                 }
             });
         }

@@ -1,18 +1,22 @@
 //! Flows that are known before the run: single flows, permutations, flows of a file, and Poisson arrivals.
 
 use super::{
-    Context, ENDLESS, FLOW, Heard, HostApp, Maker, PERMUTATION, POISSON, Ports, connect, fresh, kept, named, patterns,
-    service,
+    Context, ENDLESS, FLOW, Heard, HostApp, Maker, PERMUTATION, POISSON, Ports, carried, connect, fresh, kept, named,
+    patterns, service,
 };
+use crate::build::Frames;
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
 use sluicenet_node::server::Io;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::rng::Rng;
+use sluicenet_proto::routing::xgft::Xgft;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::formats::{ConnectionMatrix, Start, TriggerKind};
-use sluicenet_scenario::{Flow, FlowFile, FlowFileContent, Permutation, Poisson, Scenario, Transport, Warning};
+use sluicenet_scenario::{
+    Flow, FlowFile, FlowFileContent, LoadBasis, Permutation, Poisson, Scenario, Transport, Warning,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -326,10 +330,62 @@ pub fn file(cx: &Context<'_>, w: &FlowFile, warnings: &mut Vec<Warning>) -> Make
     }
 }
 
+/// Flow sizes over which a mean is taken.
+const MEAN_OF: u64 = 1 << 14;
+
+/// The mean bytes of a flow on a link.
+fn mean_on_wire(scenario: &Scenario, w: &Poisson) -> f64 {
+    let frames = Frames::of(scenario, scenario.zbridge.growth());
+    let transport = carried(w.transport);
+    let step = u64::MAX / MEAN_OF;
+    let sizes = (0..MEAN_OF).map(|n| w.cdf.content.sample(n * step + step / 2));
+    sizes.map(|bytes| frames.bits_on((bytes as u64).max(1), transport).link as f64 / 8.0).sum::<f64>() / MEAN_OF as f64
+}
+
+/// A warning of a load that the links of the hosts, or those between switches, cannot carry.
+fn overload(cx: &Context<'_>, w: &Poisson, wire: f64) -> Option<Warning> {
+    let (plan, n) = (cx.plan, f64::from(cx.inner_hosts()));
+    let on_links = wire
+        * match w.load_basis {
+            LoadBasis::Payload => w.load / w.cdf.content.mean(),
+            LoadBasis::Wire => w.load / wire,
+        };
+    let offered: f64 = (0..cx.inner_hosts()).map(|host| plan.host_rate(host).as_bps() as f64 * on_links).sum();
+    let (mut most, mut busiest) = (on_links, "the links of the hosts".to_owned());
+    // Of a tree's levels: as many bits leave the subtrees of a level as flows end in another one.
+    for level in 1..plan.tree().map_or(0, Xgft::levels) {
+        let inside = plan.chassis(0, level).len() as f64;
+        let up = plan.directions(cx.scenario).into_iter().filter(|d| {
+            let (from, to) = (plan.level(d.from.0), plan.level(d.to.0));
+            from == level && to == level + 1
+        });
+        let carried: f64 = up.map(|d| d.rate.as_bps() as f64).sum();
+        let load = offered * (n - inside) / (n - 1.0) / carried;
+        if load > most {
+            (most, busiest) = (load, format!("the links from level {level} up"));
+        }
+    }
+    let message = format!(
+        "this load is {:.0} % of {busiest}, headers and gaps included: their queues grow until the last flow starts, and drain \
+         after it",
+        most * 100.0
+    );
+    (most > 1.0).then(|| cx.scenario.locations.warning(&format!("workload.{}.load", cx.number), &message))
+}
+
 /// Poisson arrivals at a share of every host's links.
-pub fn poisson(cx: &Context<'_>, w: &Poisson) -> Maker {
+pub fn poisson(cx: &Context<'_>, w: &Poisson, warnings: &mut Vec<Warning>) -> Maker {
+    let wire = mean_on_wire(cx.scenario, w);
+    warnings.extend(overload(cx, w, wire));
+    maker(cx.number, arrivals(cx, w, wire), Vec::new())
+}
+
+fn arrivals(cx: &Context<'_>, w: &Poisson, wire: f64) -> Vec<Planned> {
     let n = cx.inner_hosts();
-    let mean_bytes = w.cdf.content.mean();
+    let mean_bytes = match w.load_basis {
+        LoadBasis::Payload => w.cdf.content.mean(),
+        LoadBasis::Wire => wire,
+    };
     let mut flows = Vec::new();
     for src in 0..n {
         let mut rng = Rng::from_words(&[cx.seed(), 0x504f_4953, cx.number as u64, src as u64]);
@@ -360,14 +416,76 @@ pub fn poisson(cx: &Context<'_>, w: &Poisson) -> Maker {
             });
         }
     }
-    maker(cx.number, flows, Vec::new())
+    flows
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use sluicenet_scenario::Workload;
+    use sluicenet_testkit::Dir;
     use std::collections::BTreeSet;
+
+    /// Flows of 1 MB between 64 hosts, eight at a leaf with so many links up.
+    fn at_a_load(up: u32, load: f64, basis: &str) -> (usize, String) {
+        let folder = Dir::new(&format!("poisson-{up}-{load}-{basis}"));
+        folder.file("cdf.txt", "999999 0\n1000000 100\n");
+        let text = format!(
+            "[topology]\nkind = \"xgft\"\nm = [8, 8]\nw = [1, {up}]\nrouting = \"ecmp\"\n\
+             [[workload]]\nkind = \"poisson\"\ncdf = \"cdf.txt\"\nload = {load}\nload_basis = \"{basis}\"\nuntil = \"1 s\"\n"
+        );
+        folder.file("s.toml", &text);
+        let scenario = Scenario::load(folder.0.join("s.toml")).unwrap().scenario;
+        let plan = crate::build::Network::new(&scenario).unwrap().plan.clone();
+        let Workload::Poisson(w) = &scenario.workloads[0] else { unreachable!() };
+        let cx = Context { scenario: &scenario, plan: &plan, number: 0 };
+        let wire = mean_on_wire(&scenario, w);
+        let warning = overload(&cx, w, wire).map(|w| w.message).unwrap_or_default();
+        (arrivals(&cx, w, wire).len(), warning)
+    }
+
+    /// Bytes on a link for each byte of these flows.
+    fn growth() -> f64 {
+        let text = "[topology]\nkind = \"single-switch\"\nhosts = 2\n\
+                    [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 MB\"\n";
+        let scenario = Scenario::parse(text, "t").unwrap().scenario;
+        Frames::of(&scenario, 0).bits_on(1_000_000, carried(Transport::Tcp)).link as f64 / 8e6
+    }
+
+    #[test]
+    fn a_load_counts_the_bytes_of_its_basis() {
+        // Headers of IP, TCP and Ethernet, FCS, preamble and gap are 78 to 90 bytes for at most 1460.
+        assert!((1.05..1.07).contains(&growth()), "{}", growth());
+        for (basis, per_flow) in [("payload", 1.0), ("wire", growth())] {
+            let flows = at_a_load(8, 0.5, basis).0 as f64;
+            // 64 hosts at 10 Gb/s for a second, half of it in flows of 1 MB.
+            let expected = 64.0 * 1250.0 * 0.5 / per_flow;
+            assert!((flows / expected - 1.0).abs() < 0.02, "{basis}: {flows} of {expected}");
+        }
+    }
+
+    #[test]
+    fn a_load_that_the_links_cannot_carry_is_warned_of() {
+        // 8 hosts send 56 in 63 of their flows over 4 links.
+        let up = 8.0 / 4.0 * 56.0 / 63.0;
+        let cases = [
+            (8, 0.9, "payload", None),
+            (4, 0.5, "payload", None),
+            (8, 1.0, "wire", None),
+            (4, 0.6, "payload", Some((0.6 * up * growth(), "the links from level 1 up"))),
+            (4, 0.6, "wire", Some((0.6 * up, "the links from level 1 up"))),
+            (8, 1.0, "payload", Some((growth(), "the links of the hosts"))),
+        ];
+        for (w, load, basis, expected) in cases {
+            let said = at_a_load(w, load, basis).1;
+            match expected {
+                None => assert_eq!(said, ""),
+                Some((load, links)) => {
+                    assert!(said.starts_with(&format!("this load is {:.0} % of {links}, ", load * 100.0)), "{said}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_pattern_is_drawn_anew_for_each_flow_of_a_host() {

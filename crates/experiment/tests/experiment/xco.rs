@@ -265,7 +265,9 @@ fn what_does_not_fit_is_refused() {
             "which of several paths",
         ),
         (
-            udp("").replace("single-switch", "xgft").replace("hosts = 7", "m = [4, 2, 1]\nw = [1, 2, 2]"),
+            udp("")
+                .replace("single-switch", "xgft")
+                .replace("hosts = 7", "m = [4, 2, 1]\nw = [1, 2, 2]\nrouting = \"d-mod-k\""),
             "none that XCo",
         ),
     ] {

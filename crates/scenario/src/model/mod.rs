@@ -43,8 +43,8 @@ pub use table::{Figure, Table, TableAxis};
 pub use testbed::{TenantKind, Testbed, VirtualSwitch};
 pub use workload::{
     Background, Connections, Flow, FlowFile, FlowFileContent, Generated, Hosts, Hotspot, HotspotBenchmark, Incast,
-    Layout, PartitionAggregate, PartitionAggregate2, Pattern, Permutation, Phase, Poisson, Priority, Shuffle,
-    Transport, Workload,
+    Layout, LoadBasis, PartitionAggregate, PartitionAggregate2, Pattern, Permutation, Phase, Poisson, Priority,
+    Shuffle, Transport, Workload,
 };
 pub(crate) use workload::{WORKLOADS, World};
 pub use xco::{LEASE as XCO_LEASE, NoHysteresis, SLICE as XCO_SLICE, SMALL as XCO_SMALL, Xco, XcoKind, XcoWeight};

@@ -103,9 +103,9 @@ choices! {
         /// By the source's number, level by level.
         SModK = "s-mod-k",
         /// Anew for every frame.
-        Random = "random",
+        Random = "random" | "spray",
         /// By a hash of the flow (ECMP).
-        Hash = "hash",
+        Hash = "hash" | "ecmp",
         /// By a hash of the frame: the same ports as with random.
         HashPacket = "hash-packet",
         /// By a hash of the destination alone (ECMP as in Hedera's testbed).
@@ -209,7 +209,7 @@ settings! {
         let oversubscription: f64 [1.0..=1000.0] = OVERSUBSCRIPTION,
         /// client ports at the top level's switches; default 0
         let external_hosts: u32 [0..=HOST_MAX] = 0,
-        /// how a frame chooses among paths; default d-mod-k in trees, hash in other graphs
+        /// how a frame chooses among paths; default hash, in trees of the source's sets d-mod-k
         let routing: Option<Routing>,
         /// The shape.
         field shape: Shape =
@@ -225,7 +225,7 @@ settings! {
         field external_hosts: u32 = external_hosts,
         /// The choice of paths.
         #[serde(serialize_with = "canonical")]
-        field routing: Routing = topology::fitting(s, &shape, routing, kind == ShapeKind::FatTree)?,
+        field routing: Routing = topology::fitting(s, &shape, routing, kind == ShapeKind::FatTree, set)?,
     }
 }
 

@@ -175,7 +175,7 @@ macro_rules! tables {
 #[macro_export]
 macro_rules! choices {
     ($(#[doc = $doc:literal])+ $vis:vis enum $name:ident {
-        $($(#[doc = $word_doc:literal])+ $variant:ident = $word:literal,)+
+        $($(#[doc = $word_doc:literal])+ $variant:ident = $word:literal $(| $synonym:literal)*,)+
     }) => {
         $(#[doc = $doc])+
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +190,7 @@ macro_rules! choices {
 
         impl $crate::setting::Choice for $name {
             const ALL: &'static [$name] = &[$($name::$variant),+];
+            const SYNONYMS: &'static [(&'static str, $name)] = &[$($(($synonym, $name::$variant),)*)+];
             fn word(self) -> &'static str {
                 self.name()
             }

@@ -116,12 +116,14 @@ quantities!(Duration: Duration up to DURATION_MAX, Rate: Rate up to RATE_MAX, By
 pub trait Choice: Copy + 'static {
     /// All of them.
     const ALL: &'static [Self];
+    /// Other words for them that files may have.
+    const SYNONYMS: &'static [(&'static str, Self)];
     /// As in a file.
     fn word(self) -> &'static str;
 }
 
 fn words<T: Choice>() -> Vec<&'static str> {
-    T::ALL.iter().map(|choice| choice.word()).collect()
+    T::ALL.iter().map(|choice| choice.word()).chain(T::SYNONYMS.iter().map(|(word, _)| *word)).collect()
 }
 
 impl<T: Choice> Setting for T {
@@ -134,8 +136,9 @@ impl<T: Choice> Setting for T {
 
     fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<T> {
         let text = s.text_of(node)?;
-        let found = T::ALL.iter().find(|choice| choice.word() == text);
-        found.copied().ok_or_else(|| s.unknown(node, name, text, &words::<T>()))
+        let found = T::ALL.iter().copied().find(|choice| choice.word() == text);
+        let found = found.or_else(|| T::SYNONYMS.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice));
+        found.ok_or_else(|| s.unknown(node, name, text, &words::<T>()))
     }
 }
 

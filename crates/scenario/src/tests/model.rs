@@ -144,6 +144,24 @@ fn equal_scenarios_have_equal_canonical_forms() {
 }
 
 #[test]
+fn frames_are_routed_by_a_hash_of_the_flow_except_in_the_sources_sets() {
+    let read = |set: &str, keys: &str| {
+        let network = format!("[topology]\nkind = \"xgft\"\nm = [4, 2]\nw = [1, 2]\n{keys}");
+        let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n";
+        let loaded = parse(&format!("[scenario]\nparameters = \"{set}\"\n{network}{flow}")).unwrap();
+        (loaded.scenario.topology.routing, loaded.warnings.len())
+    };
+    assert_eq!(read("plain", ""), (Routing::Hash, 1), "the changed default is told");
+    assert_eq!(read("crisan2014-ch2", ""), (Routing::DModK, 0));
+    assert_eq!(read("crisan2014-ch3", ""), (Routing::DModK, 0));
+    // The field's words.
+    assert_eq!(read("plain", "routing = \"ecmp\"\n"), (Routing::Hash, 0));
+    assert_eq!(read("crisan2014-ch3", "routing = \"spray\"\n"), (Routing::Random, 0));
+    let error = parse(&MINIMAL.replace("[topology]", "[topology]\nrouting = \"ecpm\"")).unwrap_err().to_string();
+    assert!(error.ends_with("did you mean `ecmp`?"), "{error}");
+}
+
+#[test]
 fn resequencing_follows_the_routing() {
     assert_eq!(parse(MINIMAL).unwrap().scenario.adapter.resequencing, None);
     let random = MINIMAL.replace("hosts = 4", "hosts = 4\nrouting = \"random\"");

@@ -10,7 +10,7 @@ use crate::formats::Cdf;
 use crate::model::{InputFile, LEVELS_MAX, VM_MAX};
 use crate::setting::Section;
 use crate::units::{Bytes, POSITIVE_TIME};
-use crate::{HOST_MAX, settings};
+use crate::{HOST_MAX, choices, settings};
 use core::ops::Range;
 use sluicenet_proto::time::Duration;
 
@@ -66,6 +66,16 @@ impl Background {
     }
 }
 
+choices! {
+    /// The bytes that a load counts.
+    pub enum LoadBasis {
+        /// Those of the flows.
+        Payload = "payload",
+        /// Those of their frames on a link, with headers, preambles and gaps.
+        Wire = "wire",
+    }
+}
+
 settings! {
     /// random flows at a load
     pub model struct Poisson in kind "poisson" (s, world: &World<'_>, files: &mut Files) {
@@ -75,6 +85,9 @@ settings! {
         field cdf: InputFile<Cdf> = s.input("cdf", files.cdf(&cdf))?,
         /// load as a fraction of every host's link
         load: f64 [1e-6..=1.0],
+        /// the bytes that `load` counts: those of the flows, or those of their frames on the link with headers, preambles
+        /// and gaps; default payload
+        load_basis: LoadBasis = LoadBasis::Payload,
         /// the transport of the flows; default tcp
         transport: Transport = Transport::Tcp,
         /// when the last flow starts; default the scenario's duration

@@ -8,7 +8,7 @@ mod planned;
 mod queries;
 mod world;
 
-pub use background::{Background, Poisson};
+pub use background::{Background, LoadBasis, Poisson};
 pub use benchmark::{Generated, HotspotBenchmark};
 pub use file::{FlowFile, FlowFileContent};
 pub use many_to_one::{Connections, Hotspot, Incast, Phase};
