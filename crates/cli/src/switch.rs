@@ -42,7 +42,7 @@ receiver that is not ready waits, and so does its sender.";
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// Run a switch in the foreground: from its configuration file, or an empty one that takes ports by commands
-    Run(Run),
+    Run(RunSwitch),
     /// Show a running switch and the counters of its ports
     Show(Show),
     /// Add a port while traffic runs
@@ -65,6 +65,15 @@ enum What {
 }
 
 #[derive(Debug, clap::Args)]
+struct RunSwitch {
+    #[command(flatten)]
+    run: Run,
+    /// The socket at which a service manager starts the helper, which opens devices; default a child, if started as root
+    #[arg(long, value_name = "PATH", conflicts_with = "check")]
+    helper: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
 struct Run {
     /// The switch's configuration file, TOML; without one, the switch has no ports until commands add them
     file: Option<PathBuf>,
@@ -80,6 +89,9 @@ struct Run {
     /// The control socket of a switch without a file; default NAME.sock in /run/sluicenet or in the user's run folder
     #[arg(long, value_name = "PATH", conflicts_with = "file")]
     control: Option<PathBuf>,
+    /// A folder in which guests' ports of a switch without a file may have their sockets; repeat for several
+    #[arg(long = "socket-folder", value_name = "PATH", conflicts_with = "file")]
+    socket_folders: Vec<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -338,7 +350,7 @@ impl Which {
 impl Switch {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         match self.what {
-            What::Run(run) => run.main(global),
+            What::Run(RunSwitch { run, helper }) => run.main(helper.as_deref(), global),
             What::Helper(run) => run.help(global),
             What::Show(show) if show.macs => show.which.tell(&Request::Macs, global),
             What::Show(show) => show.which.tell(&Request::Show, global),
@@ -420,19 +432,19 @@ fn failure(e: AttachError) -> Failure {
 }
 
 impl Run {
-    fn config(&self) -> Result<Config, Failure> {
+    fn config(&self, load: fn(&Path) -> sluicenet_scenario::Result<Config>) -> Result<Config, Failure> {
         let Some(file) = &self.file else {
-            let config = Config::without_file(&self.name)?;
+            let config = Config { socket_folders: self.socket_folders.clone(), ..Config::without_file(&self.name)? };
             return Ok(match &self.control {
                 Some(control) => Config { control: control.clone(), ..config },
                 None => config,
             });
         };
-        Ok(Config::load(file)?)
+        Ok(load(file)?)
     }
 
-    fn main(self, global: Global) -> Result<(), Failure> {
-        let config = self.config()?;
+    fn main(self, helper: Option<&Path>, global: Global) -> Result<(), Failure> {
+        let config = self.config(Config::load)?;
         if self.check {
             let warnings = mtu::warnings(&config).into_iter().chain(config.warnings());
             warnings.for_each(|warning| output::note(&format!("warning: {warning}")));
@@ -440,7 +452,9 @@ impl Run {
             return check(&config.file, config.ports.len() as u64, &found, global);
         }
         log::start(config.log, global.quiet);
-        let status = Daemon::run(config, &mut self.helper(global)).map_err(|e| Failure::Failed(e.to_string()))?;
+        let mut command = self.helper(global);
+        let helper = helper.map_or_else(|| helper::From::Command(&mut command), helper::From::Socket);
+        let status = Daemon::run(config, helper).map_err(|e| Failure::Failed(e.to_string()))?;
         show(&status, global);
         Ok(())
     }
@@ -462,7 +476,7 @@ impl Run {
 
     /// Opens devices for the switch that started this process.
     fn help(&self, global: Global) -> Result<(), Failure> {
-        let config = self.config()?;
+        let config = self.config(Config::load_without_keys)?;
         log::start(config.log, global.quiet);
         let socket = std::io::stdin().as_fd().try_clone_to_owned();
         socket.and_then(|socket| helper::serve(config, socket)).map_err(|e| Failure::Failed(format!("the helper: {e}")))
@@ -511,7 +525,8 @@ pub(super) fn show(status: &Status, global: Global) {
         count(l.queued)
     );
     if let Some(HelperStatus { pid, ended: Some(how) }) = &status.helper {
-        text += &format!("the helper (process {pid}) has ended, {how}: no device is opened until the next start\n");
+        let process = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+        text += &format!("the helper{process} has ended, {how}: no device is opened until the next start\n");
     }
     let columns =
         ["port", "kind", "from it", "to it", "queued", "held back", "lost for it", "refused", "waits for", ""];

@@ -4,7 +4,7 @@
 //! and whether it waits, and does not depend on this crate.
 //! There are ports of other kinds: [`vhost`] for a QEMU guest, [`kernel`] for network devices, [`uplink`] for the link to other
 //! servers. [`fabric`] runs the simulator's physical switches in real time. [`bump`] is a bump in the wire between such ports.
-//! [`xco`] is the loop of XCo's controller.
+//! [`xco`] is the loop of XCo's controller. [`confine`] limits a process whose ports are open.
 //! `unsafe` is confined to these modules: [`region`] and `vhost::memory` (mapped memory that others may write), `vhost::sigbus`
 //! (a signal handler for memory that is gone), `kernel::sys` and [`tcp_info`] (system calls that no safer crate has), `process`
 //! (a new process before it executes its program), `confine::refused` (a signal handler for refused system calls), and one instruction each in [`clock`] and `crc`.

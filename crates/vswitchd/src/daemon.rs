@@ -230,7 +230,7 @@ impl Daemon {
     /// Notices the end of the helper. The ports that are open go on.
     fn look_at_helper(&self) {
         let Some(helper) = &self.helper else { return };
-        let pid = helper.status().pid;
+        let pid = helper.pid();
         helper.end_of(|how| warn!(pid, how, "helper ended"));
     }
 

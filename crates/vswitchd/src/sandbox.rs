@@ -50,7 +50,7 @@ impl Sandbox {
         (!may_make_socket(folders, path)).then(|| {
             format!(
                 "{}: since its start the switch may make no socket there; name its folder in `socket_folders` of [switch], \
-                 and start the switch again",
+                 or by `--socket-folder` without a file, and start the switch again",
                 path.display()
             )
         })

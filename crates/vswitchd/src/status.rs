@@ -58,8 +58,9 @@ pub struct Status {
 /// The helper of a switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelperStatus {
-    /// Its process id.
-    pub pid: u32,
+    /// Its process id, if the switch has started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
     /// How it ended, if it has: no device is opened any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,

@@ -7,3 +7,4 @@ mod cli_sweep;
 mod command;
 mod docs;
 mod fat_tree;
+mod packaging;

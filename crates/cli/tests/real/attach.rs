@@ -82,11 +82,16 @@ impl Empty {
 
 impl Drop for Empty {
     fn drop(&mut self) {
+        // A switch that was stopped before does not answer.
+        let last = ask(&self.control(), &Request::Show);
         let _ = self.child.kill();
         let _ = self.child.wait();
         self.namespaces.push(self.switch_netns());
         for name in self.namespaces.iter().filter(|name| Namespace::open(name).is_ok()) {
             let _ = Namespace::delete(name);
+        }
+        if let (false, Ok(Answer::Status(status))) = (std::thread::panicking(), last) {
+            assert!(status.refused_calls.is_empty(), "calls that the sandbox refused: {:?}", status.refused_calls);
         }
     }
 }

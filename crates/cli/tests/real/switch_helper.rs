@@ -1,13 +1,18 @@
 //! `sluicenet switch run` and its helper: the process that forwards frames has no privileges, and frames do not need the helper.
 
 use crate::switch_start::{arrive, file, machine, port};
-use crate::switching::Running;
+use crate::switching::{Running, text};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
+use sluicenet_testkit::Dir;
 use sluicenet_testkit::netns::{Namespaces, missing, system};
 use sluicenet_vswitchd::attach::{self, Attach, add_port};
 use sluicenet_vswitchd::control::{Answer, Request};
-use sluicenet_vswitchd::status::{Again, PortStatus};
-use std::path::Path;
+use sluicenet_vswitchd::status::{Again, HelperStatus, PortStatus};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Lines of a process's state in `/proc`, without their names.
@@ -35,11 +40,11 @@ fn the_process_that_forwards_frames_has_no_privileges_and_ports_come_all_the_sam
     let sets = ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"];
     let bits = |sets: [String; 5]| sets.map(|set| u64::from_str_radix(&set, 16).unwrap());
     assert_eq!(bits(of_process(running.child.id(), sets)), [0, NET_ADMIN, NET_ADMIN, NET_ADMIN, 0]);
-    assert_eq!(bits(of_process(helper.pid, sets)), [0, TO_OPEN, TO_OPEN, TO_OPEN, 0]);
+    assert_eq!(bits(of_process(helper.pid.unwrap(), sets)), [0, TO_OPEN, TO_OPEN, TO_OPEN, 0]);
     let nobody = "65534\t65534\t65534\t65534";
     let same = ["Uid:", "Gid:", "Groups:", "NoNewPrivs:"];
     assert_eq!(of_process(running.child.id(), same), [nobody, nobody, "", "1"]);
-    assert_eq!(of_process(helper.pid, ["Uid:", "NoNewPrivs:"]), ["0\t0\t0\t0", "1"]);
+    assert_eq!(of_process(helper.pid.unwrap(), ["Uid:", "NoNewPrivs:"]), ["0\t0\t0\t0", "1"]);
     arrive(a, b, "10.0.0.2");
     // A namespace that comes while this switch runs.
     let wanted = Attach {
@@ -65,7 +70,7 @@ fn the_end_of_the_helper_is_reported_and_frames_go_on() {
     let mut running = Running::heard("helper-dies", &file(switch, &[(1, a), (2, b)]));
     let status = running.until("both", |s| s.ports.iter().filter(|p| p.is_present()).count() == 2);
     arrive(a, b, "10.0.0.2");
-    let helper = Pid::from_raw(status.helper.unwrap().pid as i32).unwrap();
+    let helper = Pid::from_raw(status.helper.unwrap().pid.unwrap() as i32).unwrap();
     kill_process(helper, Signal::KILL).unwrap();
     let status = running.until("its end is noticed", |s| s.helper.as_ref().is_some_and(|h| h.ended.is_some()));
     assert_eq!(status.helper.unwrap().ended.unwrap(), "signal: 9 (SIGKILL)");
@@ -98,11 +103,11 @@ fn a_switch_leaves_no_helper() {
         }
     };
     let mut running = Running::start("helper-left", two);
-    let helper = running.status().helper.unwrap().pid;
+    let helper = running.status().helper.unwrap().pid.unwrap();
     running.kill();
     gone(helper);
     running.again();
-    let helper = running.status().helper.unwrap().pid;
+    let helper = running.status().helper.unwrap().pid.unwrap();
     // It is not a terminal's signal that ends it.
     let its = Pid::from_raw(helper as i32).unwrap();
     [Signal::INT, Signal::TERM, Signal::HUP].into_iter().for_each(|signal| kill_process(its, signal).unwrap());
@@ -110,4 +115,62 @@ fn a_switch_leaves_no_helper() {
     assert!(matches!(running.ask(Request::Stop), Answer::Ok(_)));
     assert!(running.child.wait().unwrap().success());
     gone(helper);
+}
+
+/// Does what a service manager does for a socket with `Accept=true`: starts a helper for each connection, as many as `times`.
+fn manager(socket: OwnedFd, file: PathBuf, times: usize) -> JoinHandle<Vec<Child>> {
+    let serve = move |_| {
+        let connection = accept_with(&socket, SocketFlags::CLOEXEC).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
+        command.args(["--quiet", "switch", "helper"]).arg(&file).stdin(connection).spawn().unwrap()
+    };
+    std::thread::spawn(move || (0..times).map(serve).collect())
+}
+
+#[test]
+fn a_service_manager_may_start_the_helper() {
+    if let Some(what) = missing() {
+        return println!("skipped: {what}");
+    }
+    let all = Namespaces::new("helper-unit", 4);
+    let [switch, a, b, late] = [0, 1, 2, 3].map(|n| all.0[n].as_str());
+    [(1, a), (2, b)].into_iter().for_each(|(n, own)| machine(switch, own, n));
+    let dir = Dir::new("helper-unit");
+    let path = dir.0.join("helper.sock");
+    let file = "user = \"nobody\"\n".to_owned() + &file(switch, &[(1, a), (2, b)]);
+    // Nobody is there yet.
+    std::fs::write(dir.0.join("vs.toml"), text(&dir.0, &file)).unwrap();
+    let mut alone = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
+    let alone = alone.args(["switch", "run"]).arg(dir.0.join("vs.toml")).arg("--helper").arg(&path).output().unwrap();
+    let said = String::from_utf8(alone.stderr).unwrap();
+    assert_eq!(alone.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("the helper at {}: No such file", path.display())), "{said}");
+
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    listen(&socket, 4).unwrap();
+    let helpers = manager(socket, Running::place("helper-unit").join("vs.toml"), 1);
+    let running = Running::helped("helper-unit", &file, &path);
+    let status = running.until("both", |s| s.ports.len() == 2 && s.ports.iter().all(PortStatus::is_present));
+    assert_eq!(status.helper, Some(HelperStatus { pid: None, ended: None }));
+    let set = of_process(running.child.id(), ["CapBnd:"]);
+    assert_eq!(u64::from_str_radix(&set[0], 16).unwrap(), NET_ADMIN);
+    arrive(a, b, "10.0.0.2");
+    // It reads the records of commands, as a child does.
+    let wanted = Attach {
+        netns: late.to_owned(),
+        addresses: vec!["10.0.0.3/24".parse().unwrap()],
+        switch_netns: Some(switch.to_owned()),
+        ..Attach::default()
+    };
+    let attached = attach::attach(&running.control(), &wanted).unwrap();
+    arrive(a, late, "10.0.0.3");
+    attach::detach(&running.control(), &attached.port).unwrap();
+    // Frames go on without it.
+    let mut helper = helpers.join().unwrap().pop().unwrap();
+    helper.kill().unwrap();
+    helper.wait().unwrap();
+    let status = running.until("its end", |s| s.helper.as_ref().is_some_and(|h| h.ended.is_some()));
+    assert_eq!(status.helper.unwrap().ended.unwrap(), "it has closed its socket");
+    arrive(b, a, "10.0.0.1");
 }

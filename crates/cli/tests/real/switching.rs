@@ -28,10 +28,28 @@ impl Running {
     pub fn heard(name: &str, file: &str) -> Running {
         Running::start_as(name, file, false)
     }
-    fn start_as(name: &str, file: &str, quiet: bool) -> Running {
-        let folder = std::env::temp_dir().join(format!("sluicenet-switch-{name}-{}", std::process::id()));
+    /// A switch that finds its helper at a socket.
+    pub fn helped(name: &str, file: &str, helper: &Path) -> Running {
+        let folder = Running::make_folder(name);
+        std::fs::write(folder.join("vs.toml"), text(&folder, file)).unwrap();
+        let mut command = command(&folder, true);
+        let child = command.arg("--helper").arg(helper).spawn().unwrap();
+        let running = Running { child, folder, said: Arc::default() };
+        running.wait();
+        running
+    }
+    /// The folder of a switch.
+    pub fn place(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("sluicenet-switch-{name}-{}", std::process::id()))
+    }
+    fn make_folder(name: &str) -> PathBuf {
+        let folder = Running::place(name);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+    fn start_as(name: &str, file: &str, quiet: bool) -> Running {
+        let folder = Running::make_folder(name);
         let mut child = spawn(&folder, file, quiet);
         let said: Arc<Mutex<Vec<String>>> = Arc::default();
         if let Some(stderr) = child.stderr.take() {
@@ -132,14 +150,18 @@ pub fn spawn(folder: &Path, file: &str, quiet: bool) -> Child {
 }
 
 fn run(folder: &Path, quiet: bool) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_sluicenet"))
+    command(folder, quiet).spawn().unwrap()
+}
+
+fn command(folder: &Path, quiet: bool) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
+    command
         .args(quiet.then_some("--quiet"))
         .args(["--json", "switch", "run"])
         .arg(folder.join("vs.toml"))
         .stdout(Stdio::piped())
-        .stderr(if quiet { Stdio::inherit() } else { Stdio::piped() })
-        .spawn()
-        .unwrap()
+        .stderr(if quiet { Stdio::inherit() } else { Stdio::piped() });
+    command
 }
 
 pub const TWO: &str = "[watchdog]\naction = \"off\"\n\

@@ -86,6 +86,8 @@ pub(super) struct TenantQueue {
     through: OwnedFd,
     past: OwnedFd,
     longest: u32,
+    /// The length of the queue. Whoever opens it asks for the machine's memory; later this process may read no such file.
+    limit: u32,
     is_shut: bool,
 }
 
@@ -120,7 +122,7 @@ fn memory() -> u64 {
 /// Installs the queueing discipline at a device. Frames that wait there already, from an earlier switch, stay.
 pub(super) fn prepare(links: &mut Links, device: &str) -> Result<(), KernelError> {
     let longest = longest(links.get(device)?.mtu);
-    links.set_queue(device, bucket(OPEN_RATE, longest), queue_frames())
+    links.set_queue(device, bucket(OPEN_RATE, longest, queue_frames()), queue_frames())
 }
 
 /// Bytes of a device's longest frame, as the kernel may count it.
@@ -129,8 +131,8 @@ fn longest(mtu: u32) -> u32 {
 }
 
 /// A bucket for frames of at most `longest` bytes. Its limit is that of the queue behind it.
-fn bucket(rate: u64, longest: u32) -> TokenBucket {
-    TokenBucket { rate, burst: longest, limit: queue_frames() }
+fn bucket(rate: u64, longest: u32, limit: u32) -> TokenBucket {
+    TokenBucket { rate, burst: longest, limit }
 }
 
 /// The facts about a [`TenantQueue`] that is shut.
@@ -138,21 +140,22 @@ fn bucket(rate: u64, longest: u32) -> TokenBucket {
 pub(super) struct QueueFacts {
     device: u32,
     longest: u32,
+    limit: u32,
 }
 
 impl TenantQueue {
     /// Its facts and its descriptors.
     pub fn into_parts(self) -> (QueueFacts, Vec<OwnedFd>) {
-        let TenantQueue { bucket, through, past, longest, .. } = self;
+        let TenantQueue { bucket, through, past, longest, limit, .. } = self;
         let (socket, device) = bucket.into_parts();
-        (QueueFacts { device, longest }, vec![through, past, socket])
+        (QueueFacts { device, longest, limit }, vec![through, past, socket])
     }
 
     /// A queue of these parts, which is shut.
     pub fn of(facts: &QueueFacts, all: &mut Descriptors) -> io::Result<TenantQueue> {
-        let &QueueFacts { device, longest } = facts;
+        let &QueueFacts { device, longest, limit } = facts;
         let (through, past, socket) = (all.next()?, all.next()?, all.next()?);
-        Ok(TenantQueue { bucket: Bucket::of(socket, device), through, past, longest, is_shut: true })
+        Ok(TenantQueue { bucket: Bucket::of(socket, device), through, past, longest, limit, is_shut: true })
     }
 
     /// The queue of a device that was [prepared](prepare) and is in this thread's namespace. Shuts it.
@@ -164,15 +167,21 @@ impl TenantQueue {
             sys::bind_packet(socket.as_fd(), link.index, 0).tried(what)?;
         }
         sys::set_option(past.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1).tried(what)?;
-        let mut hold =
-            TenantQueue { bucket: links.bucket(device)?, through, past, longest: longest(link.mtu), is_shut: false };
+        let mut hold = TenantQueue {
+            bucket: links.bucket(device)?,
+            through,
+            past,
+            longest: longest(link.mtu),
+            limit: queue_frames(),
+            is_shut: false,
+        };
         hold.shut_again().tried(|| format!("holding the queue of {device} (tbf)"))?;
         Ok(hold)
     }
 
     /// Shuts the queue. One frame still goes, of the tenant or ours.
     pub fn shut_again(&mut self) -> io::Result<()> {
-        self.bucket.change_charged(bucket(1, self.longest), u16::MAX)?;
+        self.bucket.change_charged(bucket(1, self.longest, self.limit), u16::MAX)?;
         self.is_shut = true;
         self.kick();
         Ok(())
@@ -180,7 +189,7 @@ impl TenantQueue {
 
     /// Shuts it, but the first frame of the tenant goes and wakes the sleeping switch.
     pub fn rest(&mut self) -> io::Result<()> {
-        self.bucket.change_charged(bucket(1, self.longest), u16::MAX)?;
+        self.bucket.change_charged(bucket(1, self.longest, self.limit), u16::MAX)?;
         self.is_shut = true;
         Ok(())
     }
@@ -188,7 +197,7 @@ impl TenantQueue {
     /// Opens it, and waiting frames go.
     pub fn open(&mut self) -> io::Result<()> {
         self.is_shut = false;
-        self.bucket.change(bucket(OPEN_RATE, self.longest))?;
+        self.bucket.change(bucket(OPEN_RATE, self.longest, self.limit))?;
         self.kick();
         Ok(())
     }
@@ -246,7 +255,7 @@ mod tests {
     #[test]
     fn a_bucket_takes_no_more_than_a_frame_at_once() {
         for rate in [1, OPEN_RATE] {
-            let bucket = bucket(rate, longest(1_500));
+            let bucket = bucket(rate, longest(1_500), 100_000);
             assert!((1_518..3_000).contains(&bucket.burst), "{bucket:?}");
         }
     }

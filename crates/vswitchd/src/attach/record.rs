@@ -1,13 +1,16 @@
 //! The ports that commands added to a switch, as files beside its control socket, one for each port. Only root, or the user
-//! that started the switch, can write them.
+//! that started the switch, can write them. The group of the socket's folder can read them: a switch that is not root's.
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode};
+use rustix::process::Gid;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// Files that are made in such a folder have its group.
+const FOLDER_MODE: u32 = 0o2750;
 /// The size of the largest record.
 const BYTES_MAX: u64 = 1 << 16;
 
@@ -66,8 +69,22 @@ impl Records {
     pub(crate) fn lock(&self) -> io::Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(|e| self.context(e))?;
         let folder = File::open(&self.folder)?;
+        self.let_the_group_read(&folder)?;
         rustix::fs::flock(&folder, FlockOperation::LockExclusive)?;
         Ok(folder)
+    }
+
+    /// Gives the folder, and all files that are made in it, the group of the folder around it.
+    fn let_the_group_read(&self, folder: &File) -> io::Result<()> {
+        let (meta, around) = (folder.metadata()?, self.folder.parent().map(std::fs::metadata).transpose()?);
+        if meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o7777 == FOLDER_MODE {
+            return Ok(());
+        }
+        if let Some(gid) = around.map(|around| around.gid()).filter(|gid| *gid != meta.gid()) {
+            // A user that is not in this group needs no other reader.
+            let _ = rustix::fs::fchown(folder, None, Some(Gid::from_raw(gid)));
+        }
+        Ok(rustix::fs::fchmod(folder, Mode::from_raw_mode(FOLDER_MODE))?)
     }
 
     /// All records, by the names of their ports. A file that is none is left out.
@@ -116,7 +133,7 @@ impl Records {
             return Err(self.context(io::Error::new(ErrorKind::InvalidInput, why)));
         }
         let write = || {
-            let mut out = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            let mut out = File::options().write(true).create(true).truncate(true).mode(0o640).open(&new)?;
             io::Write::write_all(&mut out, &text)?;
             std::fs::rename(&new, &file)
         };
@@ -164,9 +181,12 @@ mod tests {
         let records = Records::at(&dir.0.join("vs.sock"));
         assert_eq!(records.all().unwrap(), []);
         drop(records.lock().unwrap());
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o7777;
+        assert_eq!(mode(&dir.0.join("vs.ports")), FOLDER_MODE);
         let record = Record { port: "red1".into(), netns: Some("red1".into()), ..Record::default() };
         records.write(&record).unwrap();
         assert_eq!(records.all().unwrap(), std::slice::from_ref(&record));
+        assert_eq!(mode(&dir.0.join("vs.ports/red1.json")) & 0o137, 0);
         std::fs::write(dir.0.join("vs.ports/other.json"), "{}").unwrap();
         assert_eq!(records.all().unwrap(), std::slice::from_ref(&record));
         let file = dir.0.join("vs.ports/red1.json");

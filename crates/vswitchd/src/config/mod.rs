@@ -77,6 +77,13 @@ pub struct Config {
     pub policy: Option<Arc<StationPolicy>>,
 }
 
+/// Whether the files of keys are read with a configuration.
+#[derive(Clone, Copy, Debug)]
+enum Keys {
+    Read,
+    Leave,
+}
+
 /// The link to other servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UplinkConfig {
@@ -177,6 +184,15 @@ impl Config {
         Config::parse(path, &text)
     }
 
+    /// Loads a file for a process that needs no keys, and may not be allowed to read them.
+    ///
+    /// # Errors
+    /// As [`Config::load`], but for the files of keys.
+    pub fn load_without_keys(path: &Path) -> Result<Config> {
+        let doc = Document::parse(&path.display().to_string(), &text_of(path)?)?;
+        Config::read(path, &doc, Keys::Leave)
+    }
+
     /// The settings of a switch without a file: it takes ports by commands.
     ///
     /// # Errors
@@ -185,7 +201,7 @@ impl Config {
         let mut doc = Document::parse("", "[switch]")?;
         let value = Value::Text(name.to_owned());
         doc.set(&[("switch".into(), Span::START), ("name".into(), Span::START)], Node { span: Span::START, value })?;
-        Config::read(Path::new(""), &doc)
+        Config::read(Path::new(""), &doc, Keys::Read)
     }
 
     /// Whether the switch has a file.
@@ -198,10 +214,10 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(path: &Path, text: &str) -> Result<Config> {
-        Config::read(path, &Document::parse(&path.display().to_string(), text)?)
+        Config::read(path, &Document::parse(&path.display().to_string(), text)?, Keys::Read)
     }
 
-    fn read(path: &Path, doc: &Document) -> Result<Config> {
+    fn read(path: &Path, doc: &Document, keys: Keys) -> Result<Config> {
         no_hotplug(doc)?;
         let root = Section::root(doc, &ROOT)?;
         let s_switch = root.section("switch")?;
@@ -238,7 +254,7 @@ impl Config {
                 return Err(s.error_here(why).hint("see `ports` in [switch]"));
             }
         }
-        let uplink = uplink(&root, &vale, path)?;
+        let uplink = uplink(&root, &vale, (path, keys))?;
         vale.uplink = uplink.is_some().then_some(0);
         let policy = policy::read(&root, vale.lossless)?;
         for (port, s) in ports.iter().zip(&s_ports) {
@@ -352,7 +368,7 @@ fn priorities(list: &[u8]) -> PrioritySet {
     set
 }
 
-fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<UplinkConfig>> {
+fn uplink(root: &Section<'_>, vale: &ValeConfig, file: (&Path, Keys)) -> Result<Option<UplinkConfig>> {
     if !root.has("uplink") {
         for name in ["qcn", "ets", "xco", "host", "overlay", "network", "server", "zcredit", "zbridge", "tcp_tunnel"] {
             if root.has(name) {
@@ -376,7 +392,7 @@ fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<U
         xco: xco::read(root, keys.rate)?,
         ets: Ets::of(&root.section("ets")?)?,
         overlay: match root.has("overlay") {
-            true => Some(overlay(root, vale, lossless, path)?),
+            true => Some(overlay(root, vale, lossless, file)?),
             false => {
                 if let Some(name) = ["zcredit", "zbridge", "tcp_tunnel"].into_iter().find(|name| root.has(name)) {
                     let message = format!("[{name}] without [overlay]: it is between machines of an overlay");
@@ -431,7 +447,12 @@ fn zbridge(root: &Section<'_>, vale: &ValeConfig) -> Result<Option<Reliability>>
     Ok(Some(Reliability { channel, classes: vale.lossless }))
 }
 
-fn overlay(root: &Section<'_>, vale: &ValeConfig, lossless: PrioritySet, path: &Path) -> Result<OverlayConfig> {
+fn overlay(
+    root: &Section<'_>,
+    vale: &ValeConfig,
+    lossless: PrioritySet,
+    (path, read): (&Path, Keys),
+) -> Result<OverlayConfig> {
     let s = root.section("overlay")?;
     let keys = OverlayKeys::read(&s)?;
     let tcp_tunnel = tcp_tunnel::read(root, lossless)?;
@@ -455,7 +476,10 @@ fn overlay(root: &Section<'_>, vale: &ValeConfig, lossless: PrioritySet, path: &
         controller,
         listen: keys.listen,
         controller_netns: keys.controller_netns.map(|netns| netns.0),
-        key: key_of(&s, "key", &keys.key.0, path)?,
+        key: match read {
+            Keys::Read => key_of(&s, "key", &keys.key.0, path)?,
+            Keys::Leave => [0; 32],
+        },
         key_file: beside(path, &keys.key.0),
         networks,
         servers,

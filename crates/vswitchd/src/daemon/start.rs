@@ -5,7 +5,7 @@ use crate::attach::record::Records;
 use crate::config::{Config, PortConfig, objection, port_from_words};
 use crate::control::Socket;
 use crate::failure::Failure;
-use crate::helper::Helper;
+use crate::helper::{self, Helper};
 use crate::log::Log;
 use crate::metrics;
 use crate::mtu;
@@ -22,7 +22,6 @@ use sluicenet_dataplane::port::Port;
 use sluicenet_node::gate::StationPolicy;
 use sluicenet_proto::time::Duration as Time;
 use std::io;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
@@ -103,15 +102,13 @@ fn attached_ports(config: &Config) -> io::Result<Vec<PortConfig>> {
 }
 
 impl Daemon {
-    /// Runs a switch until the control socket or a signal stops it. With the privileges to open devices it has a helper, which
-    /// `helper` starts, open them.
+    /// Runs a switch until the control socket or a signal stops it. A helper opens its devices.
     ///
     /// # Errors
     /// A port or the control socket cannot be opened, or a system call of the engine fails.
-    pub fn run(mut config: Config, helper: &mut Command) -> io::Result<Status> {
+    pub fn run(mut config: Config, helper: helper::From<'_>) -> io::Result<Status> {
         let socket = Socket::bind(&config.control)?;
-        let may_open = privileges::own().contains(privileges::TO_OPEN);
-        let helper = may_open.then(|| Helper::start(helper)).transpose()?;
+        let helper = Helper::of(helper)?;
         let attached = attached_ports(&config)?;
         config.ports.extend(attached);
         let metrics = config.metrics.map(metrics::Server::bind).transpose()?;

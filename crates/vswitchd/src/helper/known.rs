@@ -65,7 +65,7 @@ impl Known {
         let now = version(&self.in_force);
         if now != self.version {
             self.version = now;
-            self.latest = Config::load(&self.in_force.file).ok().or(self.latest.take());
+            self.latest = Config::load_without_keys(&self.in_force.file).ok().or(self.latest.take());
         }
     }
 }

@@ -5,13 +5,14 @@ use super::device::{Device, Facts};
 use crate::failure::Failure;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 /// The most bytes of a message, and the most descriptors.
@@ -83,6 +84,19 @@ impl Channel {
         let flags = SocketFlags::CLOEXEC;
         let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         Ok((Channel(one), Channel(other)))
+    }
+
+    /// A connection to the helper at a socket.
+    pub fn connect(path: &Path) -> io::Result<Channel> {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(Channel(socket))
+    }
+
+    /// Whether the other process has ended.
+    pub fn has_ended(&self) -> bool {
+        let looked = rustix::net::recv(&self.0, &mut [0u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        matches!(looked, Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET))
     }
 
     /// An end that another process made.

@@ -14,13 +14,16 @@ mod message;
 mod serve;
 
 use crate::failure::Failure;
+use crate::privileges;
 use crate::status::HelperStatus;
 pub(crate) use device::{Device, Facts};
 use message::{Ask, Call, Called, Channel, Told};
+use rustix::thread::CapabilitySet;
 pub use serve::serve;
 use sluicenet_dataplane::kernel::parts::Parts;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,13 +31,30 @@ use std::time::{Duration, Instant};
 /// How long the end of a switch waits for its helper.
 const ENDS_IN: Duration = Duration::from_secs(5);
 
+/// Where a switch finds its helper.
+#[derive(Debug)]
+pub enum From<'a> {
+    /// The switch starts it by this command, which [serves](serve()) its standard input, if it has the privileges for that.
+    Command(&'a mut Command),
+    /// A service manager starts it for each connection to this socket.
+    Socket(&'a Path),
+}
+
+/// The process of a helper.
+#[derive(Debug)]
+enum Process {
+    /// A child of this process.
+    Child(Mutex<Child>, u32),
+    /// One that a service manager has started.
+    Service,
+}
+
 /// The helper of this process.
 #[derive(Debug)]
 pub(crate) struct Helper {
     /// The first socket; closed at the end.
     calls: Mutex<Option<Channel>>,
-    child: Mutex<Child>,
-    pid: u32,
+    process: Process,
     /// How it ended, once it has.
     ended: Mutex<Option<String>>,
 }
@@ -44,16 +64,39 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Helper {
-    /// Starts a helper by this command, which [serves](serve()) its standard input.
+    /// The helper of a switch; none if the switch has no privileges to start one.
     ///
     /// # Errors
-    /// It cannot be started.
-    pub fn start(command: &mut Command) -> io::Result<Helper> {
+    /// It cannot be started, or nobody is at its socket.
+    pub fn of(from: From<'_>) -> io::Result<Option<Helper>> {
+        match from {
+            From::Socket(path) => Helper::connect(path).map(Some),
+            From::Command(command) if privileges::own().contains(privileges::TO_OPEN) => {
+                Helper::start(command).map(Some)
+            }
+            From::Command(_) => Ok(None),
+        }
+    }
+
+    fn connect(path: &Path) -> io::Result<Helper> {
+        if let Some(missing) = privileges::missing("tenant's queue", CapabilitySet::NET_ADMIN, privileges::own()) {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, missing));
+        }
+        let calls = Channel::connect(path)
+            .map_err(|e| io::Error::new(e.kind(), format!("the helper at {}: {e}", path.display())))?;
+        Ok(Helper::new(calls, Process::Service))
+    }
+
+    fn new(calls: Channel, process: Process) -> Helper {
+        Helper { calls: Mutex::new(Some(calls)), process, ended: Mutex::new(None) }
+    }
+
+    fn start(command: &mut Command) -> io::Result<Helper> {
         let (ours, theirs) = Channel::pair()?;
         let child = command.stdin(Stdio::from(theirs.into_socket())).stdout(Stdio::null()).spawn();
         let child = child.map_err(|e| io::Error::new(e.kind(), format!("the helper cannot be started: {e}")))?;
         let pid = child.id();
-        Ok(Helper { calls: Mutex::new(Some(ours)), child: Mutex::new(child), pid, ended: Mutex::new(None) })
+        Ok(Helper::new(ours, Process::Child(Mutex::new(child), pid)))
     }
 
     fn call(&self, call: &Call, descriptors: usize) -> io::Result<Option<Channel>> {
@@ -91,10 +134,17 @@ impl Helper {
     pub fn end_of(&self, first: impl FnOnce(&str)) -> Option<String> {
         let mut ended = lock(&self.ended);
         if ended.is_none() {
-            let how = match lock(&self.child).try_wait() {
-                Ok(None) => return None,
-                Ok(Some(status)) => status.to_string(),
-                Err(e) => e.to_string(),
+            let how = match &self.process {
+                Process::Child(child, _) => match lock(child).try_wait() {
+                    Ok(None) => return None,
+                    Ok(Some(status)) => status.to_string(),
+                    Err(e) => e.to_string(),
+                },
+                // A socket that is in use belongs to a helper that answers.
+                Process::Service => match self.calls.try_lock().as_deref() {
+                    Ok(Some(calls)) if calls.has_ended() => "it has closed its socket".to_owned(),
+                    _ => return None,
+                },
             };
             first(&how);
             *ended = Some(how);
@@ -111,15 +161,24 @@ impl Helper {
         })
     }
 
+    /// Its process id, if it is a child.
+    pub fn pid(&self) -> Option<u32> {
+        match &self.process {
+            Process::Child(_, pid) => Some(*pid),
+            Process::Service => None,
+        }
+    }
+
     /// Its state.
     pub fn status(&self) -> HelperStatus {
-        HelperStatus { pid: self.pid, ended: lock(&self.ended).clone() }
+        HelperStatus { pid: self.pid(), ended: lock(&self.ended).clone() }
     }
 
     /// Ends it: nothing is opened any more.
     pub fn end(&self) {
         lock(&self.calls).take();
-        let (mut child, until) = (lock(&self.child), Instant::now() + ENDS_IN);
+        let Process::Child(child, _) = &self.process else { return };
+        let (mut child, until) = (lock(child), Instant::now() + ENDS_IN);
         // Without privileges this process cannot kill it; it ends once all its sockets are closed.
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
