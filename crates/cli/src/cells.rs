@@ -8,7 +8,7 @@ use super::{interrupt, output};
 use sluicenet_experiment::run::{self, Figures, Job, Options, RunError};
 use sluicenet_records::{Existing, RunLog};
 use sluicenet_report::CellInput;
-use sluicenet_scenario::Loaded;
+use sluicenet_scenario::{Loaded, Warning};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -70,7 +70,13 @@ pub(super) fn run(
     quiet: bool,
 ) -> Result<Vec<Done>, Failure> {
     let user = interrupt::of_a_run();
-    each(cells, workers, quiet, |cell, i, bar| one_cell(cell, &dir.join(&cell.folder), existing, user, bar, i))
+    each(cells, workers, quiet, |cell, i, bar| {
+        let done = one_cell(cell, &dir.join(&cell.folder), existing, user, bar, i)?;
+        if !quiet {
+            done.1.iter().for_each(|w| output::note(&format!("{}: {w}", cell.label)));
+        }
+        Ok(done.0)
+    })
 }
 
 /// Calls `one` for each variant, `workers` at a time, until one fails. The results are in the order of the variants; those that
@@ -112,7 +118,7 @@ fn one_cell(
     interrupt: &AtomicBool,
     bar: &Bar,
     index: usize,
-) -> Result<Done, Failure> {
+) -> Result<(Done, Vec<Warning>), Failure> {
     let go = |existing| {
         let progress = &mut |p: &run::Progress| bar.update(index, p);
         let out = Some(PathBuf::from(dir));
@@ -132,15 +138,15 @@ fn one_cell(
             let Some(outcome) = &outcome else {
                 return Err(Failure::Failed(format!("{}: not run", dir.display())));
             };
-            for w in &outcome.warnings {
-                output::note(&format!("{}: {w}", cell.label));
-            }
             Figures::of(&cell.job, outcome)
         }
     };
     // The outcome is freed before the records are read, and the records are reduced while they are read: each worker holds one
     // run in memory at a time.
     let kept = outcome.is_none();
-    drop(outcome);
-    Ok(Done { folder: cell.folder.clone(), figures, log: RunLog::read(dir).ok(), page: read_cell(dir)?, kept })
+    let warnings = outcome.map(|outcome| outcome.warnings).unwrap_or_default();
+    Ok((
+        Done { folder: cell.folder.clone(), figures, log: RunLog::read(dir).ok(), page: read_cell(dir)?, kept },
+        warnings,
+    ))
 }

@@ -68,7 +68,7 @@ struct Global {
     /// Print the result as JSON on stdout, and nothing else there
     #[arg(long, global = true)]
     json: bool,
-    /// No progress and no remarks; errors are still printed
+    /// No progress, warnings or remarks; the result and errors are still printed
     #[arg(long, short, global = true)]
     quiet: bool,
 }

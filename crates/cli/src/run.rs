@@ -127,8 +127,8 @@ impl Run {
         bar.clear();
         let (figures, log) = match outcome? {
             Some(outcome) => {
-                for w in &outcome.warnings {
-                    output::note(&w.to_string());
+                if !global.quiet {
+                    outcome.warnings.iter().for_each(|w| output::note(&w.to_string()));
                 }
                 let figures = Figures::of(&job, &outcome);
                 let log = RunLog {

@@ -12,6 +12,7 @@ use sluicenet_records::{Existing, claim_sweep};
 use sluicenet_report as report;
 use sluicenet_report::explain::{self, Group, Seen};
 use sluicenet_scenario::{CONGESTION_KEY, FLOW_CONTROL_KEY, Scenario};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
@@ -140,6 +141,10 @@ impl Results<'_> {
         head.push("mean");
         head.extend(has_seeds.then_some("± 95 %"));
         head.extend(["median", "p99", "p99.9", "timeouts", "resent", "lost virt", "lost phys"]);
+        // Drops for each reason that there is; of one reason there is no sum.
+        let reasons: BTreeSet<&str> = all.iter().flat_map(|c| c.drops_by_reason.keys()).map(String::as_str).collect();
+        head.extend((reasons.len() > 1).then_some("drops"));
+        head.extend(&reasons);
         // Columns of what a sweep has at all.
         type Count = (&'static str, fn(&Configuration) -> u64);
         const MANAGED: [Count; 3] = [("pauses", |c| c.pauses), ("marked", |c| c.marked), ("CNMs", |c| c.notifications)];
@@ -163,6 +168,8 @@ impl Results<'_> {
             cells.extend(has_seeds.then(|| maybe_time(c.mean_half_width_us)));
             cells.extend([c.p50_us, c.p99_us, c.p999_us].map(maybe_time));
             cells.extend([c.timeouts, c.retransmissions, c.losses_virtual, c.losses_physical].map(count));
+            cells.extend((reasons.len() > 1).then(|| count(c.drops)));
+            cells.extend(reasons.iter().map(|reason| count(c.drops_by_reason.get(*reason).copied().unwrap_or(0))));
             cells.extend(managed.iter().map(|(_, of)| count(of(c))));
             cells.extend(gain.map(|g| format!("{g:.2}×")).or(has_gain.then(String::new)));
             table.row(cells);

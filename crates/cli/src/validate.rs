@@ -5,7 +5,7 @@ use super::table::{Table, count, counted};
 use super::{Global, Overrides, output};
 use serde::Serialize;
 use sluicenet_experiment::build::{self, LinkKind};
-use sluicenet_scenario::{Routing, Scenario, Warning};
+use sluicenet_scenario::{self as scenario, Routing, Scenario, Warning};
 use sluicenet_sim::Engine;
 use std::path::PathBuf;
 
@@ -23,6 +23,9 @@ struct Findings {
     file: String,
     scenario: String,
     variants: usize,
+    /// The combinations of a sweep.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cells: Vec<Variant>,
     hosts: u32,
     external_hosts: u32,
     virtual_machines: u32,
@@ -40,6 +43,35 @@ struct Findings {
     warnings: Vec<String>,
 }
 
+/// One combination of a sweep.
+#[derive(Serialize)]
+struct Variant {
+    label: String,
+    folder: String,
+    hosts: u32,
+    switches: u32,
+    flow_control: String,
+    routing: &'static str,
+    /// Those that the base does not have.
+    warnings: Vec<String>,
+}
+
+impl Variant {
+    fn of(variant: &scenario::Variant, of_network: &[Warning]) -> Variant {
+        let s = &variant.scenario;
+        let counts = s.topology.counts();
+        Variant {
+            label: variant.label.clone(),
+            folder: variant.folder.clone(),
+            hosts: counts.hosts,
+            switches: counts.switches,
+            flow_control: format!("{:?}", s.flow_control()).to_uppercase(),
+            routing: s.topology.routing.name(),
+            warnings: variant.warnings.iter().chain(of_network).map(Warning::to_string).collect(),
+        }
+    }
+}
+
 impl Validate {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
@@ -47,8 +79,10 @@ impl Validate {
         let s = &loaded.scenario;
         let kinds = build::link_kinds(s)?;
         // Every variant has to be buildable, not the base alone.
+        let mut cells = Vec::new();
         for v in variants.iter().filter(|v| !v.label.is_empty()) {
-            build::Network::new(&v.scenario).map_err(|e| e.in_variant(&v.label))?;
+            let outline = build::outline(&v.scenario).map_err(|e| e.in_variant(&v.label))?;
+            cells.push(Variant::of(v, &outline.warnings));
         }
         let built = build::build(s)?;
         let (is_tree, counts) = (built.plan.tree().is_some(), s.topology.counts());
@@ -62,10 +96,11 @@ impl Validate {
             (true, false) => "none: all routes checked",
         };
         let engine = Engine::new(built.world, 1).map_err(|e| build::refused(s, &e))?;
-        let findings = Findings {
+        let mut findings = Findings {
             file: self.file.display().to_string(),
             scenario: s.name.clone(),
             variants: variants.len(),
+            cells,
             hosts: counts.hosts,
             external_hosts: counts.external,
             virtual_machines: if s.server.virtual_network { counts.hosts * s.server.vms } else { 0 },
@@ -81,11 +116,15 @@ impl Validate {
             workloads: s.workloads.iter().map(|w| w.kind()).collect(),
             warnings,
         };
+        findings.cells.iter_mut().for_each(|cell| cell.warnings.retain(|w| !findings.warnings.contains(w)));
         if global.json {
             output::json(&findings);
         } else {
             if !global.quiet {
                 findings.warnings.iter().for_each(|w| output::note(w));
+                for cell in &findings.cells {
+                    cell.warnings.iter().for_each(|w| output::note(&format!("{}: {w}", cell.label)));
+                }
             }
             output::print(&findings.text());
         }
@@ -107,6 +146,25 @@ fn paths(routing: Routing) -> String {
 }
 
 impl Findings {
+    /// A line for each combination of a sweep.
+    fn sweep_text(&self) -> String {
+        if self.cells.is_empty() {
+            return String::new();
+        }
+        let mut t = Table::new(3, ["run of the sweep", "flow control", "routing", "hosts", "switches", "warnings"]);
+        for cell in &self.cells {
+            t.row([
+                cell.label.clone(),
+                cell.flow_control.clone(),
+                cell.routing.to_owned(),
+                count(cell.hosts.into()),
+                count(cell.switches.into()),
+                count(cell.warnings.len() as u64),
+            ]);
+        }
+        format!("\n{}", t.text())
+    }
+
     fn text(&self) -> String {
         let mut t = Table::new(2, ["", ""]);
         let external = match self.external_hosts {
@@ -160,10 +218,10 @@ impl Findings {
                       (adapter.buffer), which pauses the switch when the host does not take its frames.\n"
                 .into();
         }
-        let verdict = match self.warnings.len() {
+        let verdict = match self.warnings.len() + self.cells.iter().map(|cell| cell.warnings.len()).sum::<usize>() {
             0 => "valid".to_string(),
             n => format!("valid, with {}", counted(n as u64, "warning", "warnings")),
         };
-        format!("\n  {}: {verdict}\n\n{}\n{}{source}", self.scenario, t.text(), k.text())
+        format!("\n  {}: {verdict}\n\n{}\n{}{source}{}", self.scenario, t.text(), k.text(), self.sweep_text())
     }
 }

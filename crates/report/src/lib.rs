@@ -29,7 +29,7 @@ use std::path::Path;
 
 pub use loss_locations::{Level, LossLocation};
 use sluicenet_experiment::run::{Figures, Streams};
-use sluicenet_records::{FlowRow, Manifest, QueryRow, RecordError, RunInfo, Status, read, read_parts};
+use sluicenet_records::{DropRow, FlowRow, Manifest, QueryRow, RecordError, RunInfo, Status, read, read_parts};
 pub use summary::{FlowSamples, FlowSummary, KindSummary, Times};
 
 /// The result of one run, as the report wants it: reduced, so that a page takes the memory of its numbers, not of its
@@ -52,6 +52,8 @@ pub struct CellInput {
     pub retransmissions: u64,
     /// Frames thrown away by place.
     pub drops: BTreeMap<LossLocation, u64>,
+    /// Frames thrown away by reason.
+    pub reasons: BTreeMap<String, u64>,
     /// Its ports by level.
     pub levels: BTreeMap<u8, Level>,
 }
@@ -75,7 +77,8 @@ impl CellInput {
             timeouts = queries.iter().map(|query| u64::from(query.timeouts)).sum();
             retransmissions = queries.iter().map(|query| u64::from(query.retransmissions)).sum();
         }
-        let (drops, levels) = summary::loss_locations(&read(dir)?, &read(dir)?);
+        let dropped: Vec<DropRow> = read(dir)?;
+        let (drops, levels) = summary::loss_locations(&read(dir)?, &dropped);
         Ok(CellInput {
             run,
             status,
@@ -86,6 +89,7 @@ impl CellInput {
             timeouts,
             retransmissions,
             drops,
+            reasons: summary::reasons(&dropped),
             levels,
         })
     }

@@ -52,6 +52,8 @@ pub(super) struct Row {
     pub slowdown: Vec<SizeBucket>,
     /// Frames thrown away by location.
     pub drops: BTreeMap<LossLocation, u64>,
+    /// Frames thrown away by reason.
+    pub reasons: BTreeMap<String, u64>,
     /// Its ports by level.
     pub levels: BTreeMap<u8, Level>,
 }
@@ -216,9 +218,11 @@ fn spell(value: &str) -> String {
 impl Row {
     fn new(group: usize, series: usize, seeds: &[&CellInput], has_queries: bool) -> Row {
         let (mut drops, mut levels) = (BTreeMap::new(), BTreeMap::<u8, Level>::new());
+        let mut reasons = BTreeMap::new();
         let mut kinds: BTreeMap<String, Vec<&KindSummary>> = BTreeMap::new();
         for seed in seeds {
             seed.drops.iter().for_each(|(location, frames)| *drops.entry(*location).or_default() += frames);
+            seed.reasons.iter().for_each(|(reason, frames)| *reasons.entry(reason.clone()).or_default() += frames);
             seed.levels.iter().for_each(|(level, ports)| levels.entry(*level).or_default().merge(ports));
             seed.flows.kinds.iter().for_each(|(kind, flows)| kinds.entry(kind.to_string()).or_default().push(flows));
         }
@@ -231,6 +235,7 @@ impl Row {
             kinds: kinds.into_iter().map(|(kind, seeds)| (kind, KindSummary::over_seeds(&seeds))).collect(),
             slowdown: slowdown_over_seeds(&slowdown, SIZE_BUCKETS),
             drops,
+            reasons,
             levels,
         }
     }

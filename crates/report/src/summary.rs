@@ -169,6 +169,15 @@ impl KindSummary {
     }
 }
 
+/// Frames thrown away by reason.
+pub(super) fn reasons(drops: &[DropRow]) -> BTreeMap<String, u64> {
+    let mut reasons = BTreeMap::new();
+    for drop in drops {
+        *reasons.entry(drop.reason.to_string()).or_default() += drop.frames;
+    }
+    reasons
+}
+
 /// Frames thrown away by place, and ports by level.
 pub(super) fn loss_locations(
     ports: &[PortRow],

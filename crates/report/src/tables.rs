@@ -134,7 +134,12 @@ pub(super) fn deaths(model: &Model) -> String {
     locations.extend((1..=model.top_level).map(LossLocation::Switch));
     let columns =
         locations.iter().map(|location| escape(&model.location_name(*location))).chain(["all".to_owned()]).collect();
-    by_configuration(model, vec![Heads { title: "", columns }], |row| {
+    let mut heads = vec![Heads { title: "by place", columns }];
+    let reasons: BTreeSet<&String> = model.rows.iter().flat_map(|row| row.reasons.keys()).collect();
+    if !reasons.is_empty() {
+        heads.push(Heads { title: "by reason", columns: reasons.iter().map(|reason| escape(reason)).collect() });
+    }
+    by_configuration(model, heads, |row| {
         let frames = |location: &LossLocation| row.drops.get(location).copied().unwrap_or(0);
         let mut cells: Vec<Cell> =
             locations.iter().map(|location| Cell::new(frames(location) as f64, count(frames(location)))).collect();
@@ -144,6 +149,8 @@ pub(super) fn deaths(model: &Model) -> String {
         } else {
             format!("<b>{}</b>", count(total))
         }));
+        let of = |reason: &&String| row.reasons.get(*reason).copied().unwrap_or(0);
+        cells.extend(reasons.iter().map(|reason| Cell::new(of(reason) as f64, count(of(reason)))));
         cells
     })
 }

@@ -109,6 +109,7 @@ fn cell(axes: &[(&str, &str)], rng: &mut Rng, seed: u64, (typical, late): (f64, 
         drop_of("switch 20", "switch_buffer", 2_048 * physically),
         drop_of("switch 30", "switch_buffer", 96 * physically),
     ];
+    let reasons = summary::reasons(&drops);
     let (drops, levels) = summary::loss_locations(&ports, &drops);
     CellInput {
         run: info(axes, seed),
@@ -119,6 +120,7 @@ fn cell(axes: &[(&str, &str)], rng: &mut Rng, seed: u64, (typical, late): (f64, 
         flows: flows.summarise(),
         streams: Default::default(),
         drops,
+        reasons,
         levels,
     }
 }
@@ -130,7 +132,8 @@ fn incast() -> CellInput {
     input.queries = None;
     input.run.parameters.clear();
     input.run.scenario = "incast <32 to 1>".into();
-    input.drops = summary::loss_locations(&[], &[drop_of("switch 1", "bad_crc", 3)]).0;
+    let drops = [drop_of("switch 1", "bad_crc", 3)];
+    (input.drops, input.reasons) = (summary::loss_locations(&[], &drops).0, summary::reasons(&drops));
     input
 }
 

@@ -3,6 +3,7 @@
 use crate::command::{SMALL, expect, json, records, repository, same_files};
 use serde_json::Value;
 use sluicenet_testkit::Dir;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -48,9 +49,33 @@ fn a_sweep_is_the_same_on_any_number_of_workers_and_resumes() {
     assert!(table.contains("vegas") && table.contains("gain"), "{table}");
     // The warm-up is counted in.
     let row = table.lines().find(|l| l.contains("newreno") && l.contains("LL")).unwrap();
-    let shown: Vec<String> = row.split_whitespace().rev().skip(1).take(5).map(|n| n.replace(',', "")).collect();
-    let keys = ["pauses", "losses_physical", "losses_virtual", "retransmissions", "timeouts"];
-    assert_eq!(shown, keys.map(|k| runs[0][k].to_string()), "{table}");
+    let reasons: BTreeSet<&String> =
+        runs.iter().flat_map(|run| run["drops_by_reason"].as_object().unwrap().keys()).collect();
+    assert!(!reasons.is_empty(), "{first}");
+    let mut wanted =
+        ["timeouts", "retransmissions", "losses_virtual", "losses_physical"].map(|k| runs[0][k].to_string()).to_vec();
+    let of = |reason: &&String| runs[0]["drops_by_reason"][*reason].as_u64().unwrap_or(0).to_string();
+    wanted.extend((reasons.len() > 1).then(|| runs[0]["drops"].to_string()));
+    wanted.extend(reasons.iter().map(of));
+    wanted.push(runs[0]["pauses"].to_string());
+    let columns: Vec<String> = row.split_whitespace().map(|n| n.replace(',', "")).collect();
+    // The gain comes last.
+    assert_eq!(columns[columns.len() - 1 - wanted.len()..columns.len() - 1], wanted, "{table}");
+    let configuration = &first["configurations"][0];
+    assert_eq!((&configuration["drops"], &configuration["pauses"]), (&runs[0]["drops"], &runs[0]["pauses"]));
+    assert_eq!(configuration["drops_by_reason"], runs[0]["drops_by_reason"]);
+    let page = std::fs::read_to_string(Path::new(&one).join("report.html")).unwrap();
+    for reason in reasons {
+        assert!(page.contains(&format!(">{reason}</th>")), "{reason}");
+    }
+    // The same four are checked before they run.
+    let valid = json(0, &["validate", &file]);
+    let cells = valid["cells"].as_array().unwrap();
+    let names: Vec<_> = cells.iter().map(|cell| (&cell["folder"], &cell["flow_control"])).collect();
+    assert_eq!(names.len(), 4);
+    assert_eq!(names[1], (&Value::from("congestion=newreno,flow_control=ZZ"), &Value::from("ZZ")));
+    let (told, _) = expect(0, &["validate", &file]);
+    assert!(told.lines().any(|l| l.contains("congestion=vegas flow_control=LL")), "{told}");
     same_files(&one, &two);
     assert!(expect(0, &["diff", &one, &two]).0.contains("identical"));
     expect(2, &["sweep", &file, "-o", &one]);

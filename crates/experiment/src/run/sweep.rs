@@ -4,6 +4,7 @@ use super::{Figures, us};
 use serde::{Deserialize, Serialize};
 use sluicenet_records::stats::{Summary, mean_over_seeds};
 use sluicenet_records::{RecordError, SUMMARY, write_file};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// `summary.json` of a sweep.
@@ -61,6 +62,12 @@ pub struct Configuration {
     pub losses_virtual: u64,
     /// Frames lost by congestion of the physical network.
     pub losses_physical: u64,
+    /// Frames thrown away, for any reason.
+    #[serde(default)]
+    pub drops: u64,
+    /// Frames thrown away, by reason.
+    #[serde(default)]
+    pub drops_by_reason: BTreeMap<String, u64>,
     /// PFC frames sent to stop a peer.
     #[serde(default)]
     pub pauses: u64,
@@ -163,6 +170,8 @@ impl Configuration {
             retransmissions: sum(|run| run.retransmissions),
             losses_virtual: sum(|run| run.losses_virtual),
             losses_physical: sum(|run| run.losses_physical),
+            drops: sum(|run| run.drops),
+            drops_by_reason: by_reason(seeds),
             pauses: sum(|run| run.pauses),
             marked: sum(|run| run.marked),
             notifications: sum(|run| run.notifications),
@@ -189,6 +198,14 @@ impl Configuration {
     }
 }
 
+fn by_reason(seeds: &[&Figures]) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for (reason, frames) in seeds.iter().flat_map(|run| &run.drops_by_reason) {
+        *all.entry(reason.clone()).or_default() += frames;
+    }
+    all
+}
+
 /// A mean of times in microseconds, to a whole picosecond.
 fn to_ps(mean_us: f64) -> f64 {
     us(mean_us * 1e6)
@@ -205,7 +222,8 @@ mod tests {
     fn run(axes: &[(&str, &str)], seed: u64, mean_us: f64) -> Figures {
         let queries = Completion { finished: 10, mean_us, p50_us: mean_us, ..Completion::default() };
         let axes = axes.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-        Figures { axes, seed, queries: Some(queries), timeouts: 2, ..Figures::default() }
+        let drops_by_reason = [("switch_buffer".to_owned(), seed)].into();
+        Figures { axes, seed, queries: Some(queries), timeouts: 2, drops: seed, drops_by_reason, ..Figures::default() }
     }
 
     #[test]
@@ -221,6 +239,7 @@ mod tests {
         let zz = &found[1];
         assert_eq!((&zz.seeds[..], zz.mean_us, zz.p50_us), (&[1, 2, 3][..], Some(2000.0), Some(2000.0)));
         assert_eq!((zz.finished, zz.timeouts, zz.gain(&found)), (30, 6, Some(2.0)));
+        assert_eq!((zz.drops, zz.drops_by_reason["switch_buffer"]), (6, 6));
         // Mean 2, standard deviation 1, three seeds: 4.303 / sqrt(3).
         assert!((zz.mean_half_width_us.unwrap() - 4303.0 / 3f64.sqrt()).abs() < 1e-6);
         let alone = &configurations(&[&runs[0]])[0];
