@@ -7,6 +7,7 @@ use sluicenet_proto::guard::Guard;
 use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::setting::{Key, Kind, Spec};
+use sluicenet_testkit::Dir;
 use sluicenet_wire::ethernet::MacAddress;
 use std::net::IpAddr;
 
@@ -443,4 +444,15 @@ fn a_described_default_is_the_one_that_is_used() {
     }
     std::fs::remove_file(&file).unwrap();
     assert!(compared.len() > 25, "{compared:?}");
+}
+
+#[test]
+fn a_process_that_needs_no_keys_reads_none() {
+    let dir = Dir::new("config-keys");
+    let file = dir.0.join("vs.toml");
+    std::fs::write(&file, UPLINK).unwrap();
+    let missing = Config::load(&file).unwrap_err().to_string();
+    assert!(missing.contains("key: No such file"), "{missing}");
+    let config = Config::load_without_keys(&file).unwrap();
+    assert_eq!(config.uplink.unwrap().overlay.unwrap().key, [0; 32]);
 }
