@@ -5,6 +5,7 @@ use super::table::{Table, count, counted};
 use super::{Global, Overrides, output};
 use serde::Serialize;
 use sluicenet_experiment::build::{self, LinkKind};
+use sluicenet_experiment::run::topology_file;
 use sluicenet_scenario::{self as scenario, Routing, Scenario, Warning};
 use sluicenet_sim::Engine;
 use std::path::PathBuf;
@@ -26,6 +27,8 @@ struct Findings {
     /// The combinations of a sweep.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cells: Vec<Variant>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topology_file: Option<String>,
     hosts: u32,
     external_hosts: u32,
     virtual_machines: u32,
@@ -101,6 +104,7 @@ impl Validate {
             scenario: s.name.clone(),
             variants: variants.len(),
             cells,
+            topology_file: topology_file(s),
             hosts: counts.hosts,
             external_hosts: counts.external,
             virtual_machines: if s.server.virtual_network { counts.hosts * s.server.vms } else { 0 },
@@ -175,6 +179,9 @@ impl Findings {
             0 => String::new(),
             n => format!(", {} virtual machines", count(n.into())),
         };
+        if let Some(file) = &self.topology_file {
+            t.row(["topology", file]);
+        }
         t.row(["hosts", &format!("{}{external}{vms}", count(self.hosts.into()))]);
         t.row(["switches", &count(self.switches.into())]);
         t.row(["links", &count(self.links)]);

@@ -116,6 +116,13 @@ impl Error {
         self
     }
 
+    /// The error with an addition to its message.
+    #[must_use]
+    pub fn with(mut self, addition: &str) -> Error {
+        self.0.message.push_str(addition);
+        self
+    }
+
     /// The error of one variant of a sweep, with the variant's name; unchanged where there is no sweep.
     #[must_use]
     pub fn in_variant(self, label: &str) -> Error {

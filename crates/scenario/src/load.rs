@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::error::{Error, Result, Warning};
 use super::files::{Files, Input};
+use super::formats::{HtsimTier, TierQueue};
 use super::locations::Locations;
 use super::losses::Losses;
 use super::model::{active_queue, bump, *};
@@ -323,11 +324,18 @@ fn smallest_buffer(
             return Err(section.error("buffer", too_small(buffer)).hint(NOTHING_PASSES));
         }
     }
-    let of_file = topology.buffers();
-    if let Some((file, buffer, line)) = of_file.iter().flatten().find(|(_, buffer, _)| buffer.0 < frame) {
-        return Err(Error::line(*file, *line, "Queue_...", too_small(*buffer)).hint(NOTHING_PASSES));
+    let of_file = topology.queues();
+    if let Some((file, queue)) = of_file.iter().find(|(_, queue)| queue.size.0 < frame) {
+        return Err(Error::line(*file, queue.line, "Queue_...", too_small(queue.size)).hint(NOTHING_PASSES));
     }
-    Ok(of_file.iter().map(|b| b.map_or(switch.buffer, |b| b.1)).min().unwrap_or(switch.buffer))
+    if let Some((file, queue)) = topology.uneven_queue(switch.buffer).filter(|_| switch.policy == BufferPolicy::Input) {
+        let message = "queues up and down differ, and switch.policy = \"input\" has one size for all inputs";
+        return Err(Error::line(file, queue.line, "Queue_...", message)
+            .hint("set switch.policy = \"output\" or \"pooled\", or give both queues the same size"));
+    }
+    let of_scenario = (!topology.has_all_queues()).then_some(switch.buffer);
+    let all = of_file.iter().map(|(_, queue)| queue.size).chain(of_scenario);
+    Ok(all.min().unwrap_or(switch.buffer))
 }
 
 fn workloads(root: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Vec<Workload>> {
@@ -509,9 +517,28 @@ impl Topology {
         }
     }
 
-    /// The buffers that a topology's file gives its switches, tier by tier, with file and line; empty where no file does.
-    fn buffers(&self) -> Vec<Option<(&str, Bytes, u32)>> {
+    /// The queues that a topology's file gives its switches, each with its tier, file and line.
+    fn queues(&self) -> Vec<(&str, TierQueue)> {
         let Shape::Htsim { file } = &self.shape else { return Vec::new() };
-        file.content.tiers.iter().map(|t| t.buffer.map(|(bytes, line)| (file.path.as_str(), bytes, line))).collect()
+        let of_tier = |t: &HtsimTier| [t.queue_down, t.queue_up].into_iter().flatten();
+        file.content.tiers.iter().flat_map(of_tier).map(|queue| (file.path.as_str(), queue)).collect()
+    }
+
+    /// A queue of a topology's file that differs from the queue in the other direction.
+    fn uneven_queue(&self, default: Bytes) -> Option<(&str, TierQueue)> {
+        let Shape::Htsim { file } = &self.shape else { return None };
+        let tiers = file.content.tiers.split_last().map_or(&[][..], |(_, below_top)| below_top);
+        let size = |queue: Option<TierQueue>| queue.map_or(default, |queue| queue.size);
+        let uneven = tiers.iter().find(|t| size(t.queue_down) != size(t.queue_up))?;
+        uneven.queue_down.or(uneven.queue_up).map(|queue| (file.path.as_str(), queue))
+    }
+
+    /// Whether a topology's file gives the queues of every port of its switches.
+    fn has_all_queues(&self) -> bool {
+        let Shape::Htsim { file } = &self.shape else { return false };
+        let tiers = &file.content.tiers;
+        let is_given =
+            |(i, t): (usize, &HtsimTier)| t.queue_down.is_some() && (t.queue_up.is_some() || i + 1 == tiers.len());
+        tiers.iter().enumerate().all(is_given)
     }
 }

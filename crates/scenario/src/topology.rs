@@ -37,7 +37,7 @@ pub(super) fn shape(
         ShapeKind::KAryNTree => k_ary_n_tree(s, given)?,
         ShapeKind::FatTree if stands_in => one_parent(fat_tree(s, given)?),
         ShapeKind::FatTree => fat_tree(s, given)?,
-        ShapeKind::SingleSwitch => Shape::Xgft { m: vec![given.hosts.ok_or_else(|| s.missing("hosts"))?], w: vec![1] },
+        ShapeKind::SingleSwitch => xgft_of(vec![given.hosts.ok_or_else(|| s.missing("hosts"))?], vec![1]),
         ShapeKind::Hpcc => Shape::Hpcc { file: s.input("file", files.hpcc_topology(path()?))? },
         ShapeKind::Htsim => Shape::Htsim { file: s.input("file", files.htsim_topology(path()?))? },
     };
@@ -49,8 +49,31 @@ pub(super) fn shape(
     if let Some(name) = from_file.iter().find(|n| s.has(n)) {
         return Err(s.error(name, format!("`{name}` cannot be given: the topology's file gives the links")));
     }
+    let shape = with_parallel_links(s, shape, (kind, routing))?;
     check_counts(s, &shape, external)?;
     Ok(shape)
+}
+
+/// A tree without parallel links.
+fn xgft_of(m: Vec<u32>, w: Vec<u32>) -> Shape {
+    Shape::Xgft { links: vec![1; m.len()], m, w }
+}
+
+/// A tree with the parallel links of its levels.
+fn with_parallel_links(s: &Section<'_>, shape: Shape, (kind, routing): (ShapeKind, Option<Routing>)) -> Result<Shape> {
+    let Shape::Xgft { m, w, mut links } = shape else { return Ok(shape) };
+    for l in s.tables("level")? {
+        let LevelKeys { level, links: given, .. } = LevelKeys::read(&l)?;
+        // A level that the tree has not is refused when links are made.
+        let (Some(given), Some(slot)) = (given, links.get_mut(level as usize - 1)) else { continue };
+        let is_fixed = |r: &Routing| r.has_control() || matches!(r, Routing::NonBlocking | Routing::Hierarchical);
+        if given > 1 && kind == ShapeKind::FatTree && routing.as_ref().is_some_and(is_fixed) {
+            let message = "parallel links, where the routing is made for a fat-tree with one link between two switches";
+            return Err(l.error("links", message).hint("leave `links` out, or set topology.routing = \"hash\""));
+        }
+        *slot = given;
+    }
+    Ok(Shape::Xgft { m, w, links })
 }
 
 /// A key that a shape of this kind has no use for is a mistake.
@@ -83,7 +106,7 @@ fn xgft(s: &Section<'_>, given: Given) -> Result<Shape> {
             .error("w", format!("`m` has {} levels and `w` has {}", m.len(), w.len()))
             .hint("XGFT(h; m_1..m_h; w_1..w_h) has as many of both"));
     }
-    Ok(Shape::Xgft { m, w })
+    Ok(xgft_of(m, w))
 }
 
 fn k_ary_n_tree(s: &Section<'_>, given: Given) -> Result<Shape> {
@@ -103,7 +126,7 @@ fn k_ary_n_tree(s: &Section<'_>, given: Given) -> Result<Shape> {
         Some(slimmed) => w.extend(slimmed),
         None => w.extend(vec![k; n - 1]),
     }
-    Ok(Shape::Xgft { m: vec![k; n], w })
+    Ok(xgft_of(vec![k; n], w))
 }
 
 fn fat_tree(s: &Section<'_>, given: Given) -> Result<Shape> {
@@ -111,24 +134,21 @@ fn fat_tree(s: &Section<'_>, given: Given) -> Result<Shape> {
     if k % 2 != 0 {
         return Err(s.error("k", format!("a fat tree of switches with {k} ports needs an even number")));
     }
-    Ok(Shape::Xgft { m: vec![k / 2, k / 2, k], w: vec![1, k / 2, k / 2] })
+    Ok(xgft_of(vec![k / 2, k / 2, k], vec![1, k / 2, k / 2]))
 }
 
 /// Hosts, switches, and ports of all, by arithmetic alone; may be beyond every limit.
 fn totals(shape: &Shape, external: u32) -> (u128, u128, u128) {
     let (hosts, switches, ports) = match shape {
-        Shape::Xgft { m, w } => count_xgft(m, w),
+        Shape::Xgft { m, w, links } => count_tree(m, w, links),
         Shape::Hpcc { file } => {
             // Every link has two ends.
             let (hosts, ends) = (u128::from(file.content.hosts()), 2 * file.content.links.len() as u128);
             (hosts, file.content.switches.len() as u128, ends)
         }
         Shape::Htsim { file } => {
-            let t = &file.content;
-            let per_tier = [t.pods() * t.tors_per_pod, t.pods() * t.aggs_per_pod, t.cores];
-            let ports = t.tiers.iter().zip(per_tier);
-            let ports: u128 = ports.map(|(t, n)| u128::from(n) * u128::from(t.radix_down + t.radix_up)).sum();
-            (u128::from(t.hosts), u128::from(t.switches()), ports + u128::from(t.hosts))
+            let (m, w, links) = file.content.as_pgft();
+            count_tree(&m, &w, &links)
         }
     };
     // An external host takes a port of a switch and has one itself.
@@ -156,17 +176,20 @@ fn check_counts(s: &Section<'_>, shape: &Shape, external: u32) -> Result<()> {
             .error_at(&names, format!("a network of {ports} ports is too large"))
             .hint(format!("at most {PORTS_MAX} ports, those of hosts included")));
     }
-    if let Shape::Xgft { w, .. } = shape
-        && w[0] > SWITCH_PORTS_MAX
+    if let Shape::Xgft { w, links, .. } = shape
+        && u64::from(w[0]) * u64::from(links[0]) > u64::from(SWITCH_PORTS_MAX)
     {
-        return Err(s
-            .error("w", format!("a host of {} links is too large", w[0]))
-            .hint(format!("at most {SWITCH_PORTS_MAX}")));
+        let message = format!("a host of {} links is too large", u64::from(w[0]) * u64::from(links[0]));
+        return Err(s.error_at(&["w", "level"], message).hint(format!("at most {SWITCH_PORTS_MAX}")));
     }
     let radix = largest_radix(shape, external);
     if radix > u64::from(SWITCH_PORTS_MAX) {
         let alone = largest_radix(shape, 0) > u64::from(SWITCH_PORTS_MAX);
-        let key: &[&str] = if alone { &names } else { &["external_hosts"] };
+        let key: &[&str] = match shape {
+            _ if !alone => &["external_hosts"],
+            Shape::Xgft { links, .. } if links.iter().any(|&n| n > 1) => &["level"],
+            _ => &names,
+        };
         return Err(s
             .error_at(key, format!("a switch of {radix} ports is too large"))
             .hint(format!("at most {SWITCH_PORTS_MAX} ports, those of external hosts included")));
@@ -177,31 +200,36 @@ fn check_counts(s: &Section<'_>, shape: &Shape, external: u32) -> Result<()> {
     Ok(())
 }
 
-/// Ports of the largest switch; those of a graph are counted when it is built.
+/// Ports of the largest switch; those of a graph were counted when its file was read.
 fn largest_radix(shape: &Shape, external: u32) -> u64 {
-    let (m, w) = match shape {
-        Shape::Xgft { m, w } => (m.clone(), w.clone()),
-        Shape::Htsim { file } => file.content.as_xgft(),
+    let (m, w, links) = match shape {
+        Shape::Xgft { m, w, links } => (m.clone(), w.clone(), links.clone()),
+        Shape::Htsim { file } => file.content.as_pgft(),
         Shape::Hpcc { .. } => return 0,
     };
+    let times = |a: u32, b: u32| u64::from(a) * u64::from(b);
     let roots = w.iter().fold(1u64, |p, &w| p.saturating_mul(u64::from(w)));
-    let ports = (0..m.len()).map(|l| match w.get(l + 1) {
-        Some(&up) => u64::from(m[l]) + u64::from(up),
-        None => u64::from(m[l]) + u64::from(external).div_ceil(roots),
+    let ports = (0..m.len()).map(|l| {
+        let up = match w.get(l + 1) {
+            Some(&up) => times(up, links[l + 1]),
+            None => u64::from(external).div_ceil(roots),
+        };
+        times(m[l], links[l]).saturating_add(up)
     });
     ports.max().unwrap_or(0)
 }
 
-/// Hosts, switches and ports of all of an XGFT. Saturates: each factor is below 2^21, and beyond the limits it only
+/// Hosts, switches and ports of all of a tree. Saturates: each factor is below 2^21, and beyond the limits it only
 /// matters that it is beyond.
-fn count_xgft(m: &[u32], w: &[u32]) -> (u128, u128, u128) {
+fn count_tree(m: &[u32], w: &[u32], links: &[u32]) -> (u128, u128, u128) {
     let product =
         |factors: &mut dyn Iterator<Item = &u32>| factors.fold(1u128, |p, f| p.saturating_mul(u128::from(*f)));
     let hosts = product(&mut m.iter());
-    let (mut switches, mut ports) = (0u128, hosts.saturating_mul(w.first().map_or(1, |w| u128::from(*w))));
+    let up = |level: usize| w.get(level).zip(links.get(level)).map_or(0, |(&w, &n)| u128::from(w) * u128::from(n));
+    let (mut switches, mut ports) = (0u128, hosts.saturating_mul(up(0)));
     for level in 1..=m.len() {
         let nodes = product(&mut m[level..].iter()).saturating_mul(product(&mut w[..level].iter()));
-        let radix = u128::from(m[level - 1]) + w.get(level).map_or(0, |w| u128::from(*w));
+        let radix = u128::from(m[level - 1]) * u128::from(links[level - 1]) + up(level);
         switches = switches.saturating_add(nodes);
         ports = ports.saturating_add(nodes.saturating_mul(radix));
     }
@@ -212,7 +240,7 @@ fn count_xgft(m: &[u32], w: &[u32]) -> (u128, u128, u128) {
 /// The tree of the same hosts in which every switch has one parent.
 fn one_parent(shape: Shape) -> Shape {
     match shape {
-        Shape::Xgft { m, .. } => Shape::Xgft { w: vec![1; m.len()], m },
+        Shape::Xgft { m, .. } => xgft_of(m.clone(), vec![1; m.len()]),
         other => other,
     }
 }
@@ -249,7 +277,7 @@ pub(super) fn levels(s: &Section<'_>, shape: &Shape, link: Link, up: Option<f64>
     let mut seen = vec![false; levels.len()];
     let mut given = Vec::new();
     for l in s.tables("level")? {
-        let LevelKeys { level, rate, delay, bit_error_rate } = LevelKeys::read(&l)?;
+        let LevelKeys { level, rate, delay, bit_error_rate, .. } = LevelKeys::read(&l)?;
         let (index, count) = (level as usize - 1, levels.len());
         let Some(slot) = levels.get_mut(index) else {
             return Err(l.error("level", format!("there is no level {level}: the tree has {count}")));
@@ -273,9 +301,9 @@ pub(super) fn levels(s: &Section<'_>, shape: &Shape, link: Link, up: Option<f64>
 
 /// Refuses a routing by paths in a network whose paths have no names.
 fn check_paths(s: &Section<'_>, shape: &Shape, routing: Routing) -> Result<()> {
-    let (m, w) = match shape {
-        Shape::Xgft { m, w } => (m.clone(), w.clone()),
-        Shape::Htsim { file } => file.content.as_xgft(),
+    let (m, w, links) = match shape {
+        Shape::Xgft { m, w, links } => (m.clone(), w.clone(), links.clone()),
+        Shape::Htsim { file } => file.content.as_pgft(),
         Shape::Hpcc { .. } => {
             return Err(s
                 .error("routing", "this routing needs a tree whose levels are known")
@@ -283,7 +311,12 @@ fn check_paths(s: &Section<'_>, shape: &Shape, routing: Routing) -> Result<()> {
         }
     };
     // A shape that is no tree is refused later, with a better reason.
-    let Ok(tree) = Xgft::new(&m, &w) else { return Ok(()) };
+    let Ok(tree) = Xgft::with_links(&m, &w, &links) else { return Ok(()) };
+    if tree.has_parallel_links() {
+        return Err(s
+            .error("routing", "this routing names paths by their switches, and parallel links join the same two")
+            .hint("\"hash\" and \"random\" choose among parallel links"));
+    }
     if routing.is_by_source() && Paths::new(&tree).is_none() {
         let message = match tree.parents(0) {
             1 => format!("VLANs cannot name the {} paths of this tree", tree.positions(tree.levels())),

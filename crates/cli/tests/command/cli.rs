@@ -169,6 +169,23 @@ fn scenarios_are_valid_and_run_when_cut_short() {
 }
 
 #[test]
+fn the_dialect_of_a_topology_file_is_told() {
+    let dir = Dir::new("cli-dialect");
+    std::fs::copy(repository("crates/scenario/tests/data/powertcp-8.txt"), dir.path("net.txt")).unwrap();
+    let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 4\nbytes = \"1 MB\"\n";
+    let file = dir.file("a.toml", &format!("[topology]\nkind = \"hpcc\"\nfile = \"net.txt\"\n{flow}"));
+    let dialect = "net.txt, read as PowerTCP (nodes switches tors links)";
+    assert!(expect(0, &["validate", &file]).0.contains(dialect));
+    assert_eq!(json(0, &["validate", &file])["topology_file"], dialect);
+    let out = dir.path("out");
+    expect(0, &["run", &file, "-o", &out]);
+    assert!(std::fs::read_to_string(format!("{out}/manifest.json")).unwrap().contains(dialect));
+    dir.file("net.txt", "12 4 2 12\n8 9 10 11\n0 8 25Gbit 1us 0\n");
+    let (_, wrong) = expect(2, &["validate", &file]);
+    assert!(wrong.contains("net.txt:3:5") && wrong.contains("(read as a topology of PowerTCP:"), "{wrong}");
+}
+
+#[test]
 fn the_benchmark_says_how_it_is_used() {
     let out = Command::new(repository("bench/run")).arg("--help").output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();

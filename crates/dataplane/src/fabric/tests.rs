@@ -1,7 +1,7 @@
 //! Frames through small fabrics: in virtual time, and in real.
 
 use super::*;
-use sluicenet_node::switch::BufferPolicy;
+use sluicenet_node::switch::{BufferPolicy, PortBuffers};
 use sluicenet_proto::cee::headroom::Headroom;
 use sluicenet_proto::cee::pfc::{Watermarks, quanta_time};
 use sluicenet_proto::frame::{Frame, PRIORITIES, PrioritySet};
@@ -62,7 +62,7 @@ fn tree(m: &[u32], w: &[u32], rate: Rate, xoff: u32, response: Duration, lossles
     }
     let switch = |s: &SwitchName| SwitchSpec {
         config: SwitchConfig {
-            buffer: 20_000,
+            buffer: PortBuffers::Alike(20_000),
             policy: BufferPolicy::Output,
             shared: None,
             lossless,

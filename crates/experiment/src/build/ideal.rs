@@ -15,7 +15,7 @@ use sluicenet_proto::frame::{HostId, Priority};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::{Routing, Scenario};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 /// A store a frame passes: it takes its time at `rate`, and `latency` to the next.
@@ -199,25 +199,48 @@ impl Ideal {
         let first = if frames > 1 { full } else { last };
         let behind = usize::from(self.vm.is_some() && receiver < self.plan.hosts() - self.plan.external());
         let (mut start, mut end) = (u64::MAX, u64::MAX);
+        let together = self.rate_towards(senders, receiver);
         for path in senders.iter().flat_map(|&sender| self.paths(sender, receiver).to_vec()) {
             let (before, rest) = path.split_at(path.len() - 1 - behind);
             let (link, port) = (&rest[0], &rest[1..]);
             start = start.min(tandem(before, first, first, 1));
             let whole = link_time(link, full, last, frames * senders.len() as u64, senders.len() as u64);
             // The time to send all bits is divided among the receiver's links; the latency is not.
-            let sending = self.time_on_one_link(link, receiver, whole - link.latency);
+            let sending = self.time_on_one_link(link, together, whole - link.latency);
             end = end.min(sending + link.latency + tandem(port, last, last, 1));
         }
         Duration(start.saturating_add(end)) + self.stack[transport as usize]
     }
 
     /// Time that one link of a receiver needs for its part of `time`, when the other links carry as much as they can.
-    fn time_on_one_link(&self, link: &Stage, receiver: HostId, time: u64) -> u64 {
+    fn time_on_one_link(&self, link: &Stage, together: Rate, time: u64) -> u64 {
         if self.by_destination {
             return time;
         }
-        let together = self.plan.host_rate(receiver).ps_per_byte_q16();
-        (time as u128 * together as u128 / link.ps_per_byte_q16 as u128) as u64
+        (time as u128 * together.ps_per_byte_q16() as u128 / link.ps_per_byte_q16 as u128) as u64
+    }
+
+    /// Rate of the links of a receiver over which frames of these senders can come: in a graph not of all links.
+    fn rate_towards(&self, senders: &[HostId], receiver: HostId) -> Rate {
+        let ends = self.plan.host(receiver);
+        if ends.len() == 1 || self.plan.tree().is_some() {
+            return self.plan.host_rate(receiver);
+        }
+        let mut last = BTreeSet::new();
+        for &sender in senders {
+            let (probe, mut seen, mut boxes) = (probe(sender, receiver), BTreeSet::from([sender]), vec![sender]);
+            while let Some(node) = boxes.pop() {
+                let ports = self.plan.router(node).map_or(vec![0], |router| router.candidate_ports(&probe));
+                for (peer, peer_port) in ports.into_iter().map(|port| self.plan.peer(node, port)) {
+                    if peer == receiver {
+                        last.insert(peer_port);
+                    } else if seen.insert(peer) {
+                        boxes.push(peer);
+                    }
+                }
+            }
+        }
+        Rate(last.into_iter().map(|port| ends[usize::from(port)].link.rate.as_bps()).sum())
     }
 
     /// The paths between two hosts, none of which is slower than another on every link.
@@ -457,5 +480,17 @@ mod tests {
             built.ideal.many_to_one(&[0], 32, 20_000, Transport::Tcp),
             built.ideal.time(0, 32, 20_000, Transport::Tcp)
         );
+    }
+
+    #[test]
+    fn an_incast_counts_the_links_by_which_it_can_come() {
+        // GPU 0 of SimAI's file: from other servers over its rail alone (400 Gb/s), from its own over NVLink (2,880 Gb/s).
+        let text = "[topology]\nkind = \"hpcc\"\nfile = \"tests/data/simai-16.txt\"\n[[workload]]\nkind = \"flow\"\nsrc = 1\n\
+                    dst = 0\nbytes = \"1 MB\"\n";
+        let folder = sluicenet_testkit::repository("crates/scenario");
+        let loaded = Scenario::parse_in(text, "incast", Some(&folder), &[]).unwrap();
+        let ideal = crate::build::build(&loaded.scenario).unwrap().ideal;
+        let rate = |senders: &[HostId]| ideal.rate_towards(senders, 0).as_bps() / 1_000_000_000;
+        assert_eq!([rate(&[8]), rate(&[9, 15]), rate(&[1, 2]), rate(&[1, 9])], [400, 400, 2_880, 3_280]);
     }
 }

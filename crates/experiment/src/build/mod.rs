@@ -256,7 +256,7 @@ impl<'a> Network<'a> {
     pub fn switch_config(&self, i: usize) -> SwitchConfig {
         let s = self.scenario;
         SwitchConfig {
-            buffer: self.plan.switches()[i].buffer.as_bytes() as u32,
+            buffer: self.plan.switches()[i].buffers.clone(),
             policy: match s.switch.policy {
                 BufferPolicy::Output => switch::BufferPolicy::Output,
                 BufferPolicy::Input => switch::BufferPolicy::Input,

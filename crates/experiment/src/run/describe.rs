@@ -30,12 +30,31 @@ fn world(s: &Scenario) -> String {
         _ => String::new(),
     };
     let switches = if counts.switches == 1 { "switch" } else { "switches" };
-    format!(
-        "{} {what}{external}, {} {switches}{levels}, links of {}.",
-        counts.hosts,
-        counts.switches,
-        s.topology.link.rate.written()
-    )
+    format!("{} {what}{external}, {} {switches}{levels}, links of {}.", counts.hosts, counts.switches, link_rates(s))
+}
+
+/// The rate of all links, or the lowest and the highest.
+fn link_rates(s: &Scenario) -> String {
+    let of_file = match &s.topology.shape {
+        Shape::Hpcc { file } => file.content.links.iter().map(|link| link.rate).collect(),
+        _ => Vec::new(),
+    };
+    let rates = || s.topology.levels.iter().map(|link| link.rate).chain(of_file.iter().copied());
+    let bounds = rates().min_by_key(|rate| rate.as_bps()).zip(rates().max_by_key(|rate| rate.as_bps()));
+    match bounds {
+        Some((low, high)) if low != high => format!("{} to {}", low.written(), high.written()),
+        Some((rate, _)) => rate.written(),
+        None => s.topology.link.rate.written(),
+    }
+}
+
+/// The topology's file, and the dialect in which it was read.
+pub fn topology_file(s: &Scenario) -> Option<String> {
+    match &s.topology.shape {
+        Shape::Hpcc { file } => Some(format!("{}, read as {}", file.path, file.content.dialect.described())),
+        Shape::Htsim { file } => Some(format!("{}, read as htsim's", file.path)),
+        Shape::Xgft { .. } => None,
+    }
 }
 
 fn workload(s: &Scenario, workload: &Workload) -> String {

@@ -14,7 +14,7 @@ mod sweep;
 
 use crate::build::{self, Built};
 use crate::workload;
-pub use describe::{WORK, WORLD};
+pub use describe::{WORK, WORLD, topology_file};
 pub use figures::{Completion, Figures, XcoTotals, ZBridgeTotals, us};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
@@ -318,6 +318,7 @@ fn parameters(s: &Scenario) -> Vec<(String, String)> {
         ("MTU of a guest", s.host_mtu().written()),
     ];
     let mut all = describe::lines(s);
+    all.extend(topology_file(s).map(|file| ("topology".to_owned(), file)));
     all.extend(lines.map(|(name, value)| (name.to_owned(), value)));
     all
 }

@@ -40,6 +40,8 @@ struct Planned {
     kept: bool,
     send_done: Option<u32>,
     recv_done: Option<u32>,
+    /// The connection whose message it is; `None` for a connection of its own.
+    connection: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -58,6 +60,8 @@ struct Shared {
     by_host: BTreeMap<HostId, Vec<u32>>,
     /// Triggers each host counts.
     owned: BTreeMap<HostId, Vec<u32>>,
+    /// Messages of each connection that several share.
+    messages: BTreeMap<u32, u32>,
 }
 
 struct Server {
@@ -68,6 +72,8 @@ struct Server {
     /// Activations so far of the triggers this host counts.
     counts: BTreeMap<u32, u32>,
     ports: Ports,
+    /// Port of each open connection that messages share, and messages to come.
+    open: BTreeMap<u32, (u16, u32)>,
 }
 
 /// Messages from one host to another.
@@ -88,7 +94,9 @@ fn maker(number: u8, flows: Vec<Planned>, triggers: Vec<Trigger>) -> Maker {
     for (i, t) in triggers.iter().enumerate() {
         owned.entry(t.owner).or_default().push(i as u32);
     }
-    let shared = Arc::new(Shared { number, flows, triggers, by_host, owned });
+    let mut messages: BTreeMap<u32, u32> = BTreeMap::new();
+    flows.iter().filter_map(|f| f.connection).for_each(|c| *messages.entry(c).or_default() += 1);
+    let shared = Arc::new(Shared { number, flows, triggers, by_host, owned, messages });
     Box::new(move |host| {
         let mine = shared.by_host.get(&host);
         if mine.is_none() && !receives.contains(&host) && !shared.owned.contains_key(&host) {
@@ -101,6 +109,7 @@ fn maker(number: u8, flows: Vec<Planned>, triggers: Vec<Trigger>) -> Maker {
             undelivered: finite as u64,
             counts: BTreeMap::new(),
             ports: Ports::default(),
+            open: BTreeMap::new(),
             shared: shared.clone(),
         }))
     })
@@ -121,16 +130,25 @@ impl Server {
         let shared = self.shared.clone();
         let f = &shared.flows[index as usize];
         let port = service(shared.number, 0);
-        // Every flow has a port of its own: two flows between one pair of hosts are two connections.
-        let sport = self.ports.next();
+        let (sport, is_last) = self.port(f.connection);
         let how = if f.kept { kept(f.transport, f.pace) } else { fresh(f.transport, f.pace) };
         let ends = (Address::new(self.host, f.src_vm), Address::new(f.dst, f.dst_vm));
         let socket = connect(now, io, ends, (sport, port), f.priority, how);
         let label = FlowLabel { kind: f.kind, query: None };
         io.send(now, socket, f.bytes.unwrap_or(ENDLESS), named(shared.number, index as u64), label);
-        if !f.kept && f.transport.connects() && f.bytes.is_some() {
+        if is_last && !f.kept && f.transport.connects() && f.bytes.is_some() {
             io.close(now, socket);
         }
+    }
+
+    /// The port of a flow, and whether no other message comes on its connection. Two flows between one pair of hosts are
+    /// two connections, unless they are messages on one.
+    fn port(&mut self, connection: Option<u32>) -> (u16, bool) {
+        let Some(connection) = connection else { return (self.ports.next(), true) };
+        let messages = self.shared.messages.get(&connection).copied().unwrap_or(1);
+        let open = self.open.entry(connection).or_insert_with(|| (self.ports.next(), messages));
+        open.1 -= 1;
+        (open.0, open.1 == 0)
     }
 
     /// A trigger is activated here or at the host that counts for it.
@@ -216,6 +234,7 @@ pub fn single(cx: &Context<'_>, w: &Flow) -> Maker {
         kept: false,
         send_done: None,
         recv_done: None,
+        connection: None,
     };
     maker(cx.number, vec![flow], Vec::new())
 }
@@ -255,6 +274,7 @@ pub fn permutation(cx: &Context<'_>, w: &Permutation) -> Maker {
             kept: false,
             send_done: None,
             recv_done: None,
+            connection: None,
         })
         .collect();
     maker(cx.number, flows, Vec::new())
@@ -276,6 +296,7 @@ pub fn file(cx: &Context<'_>, w: &FlowFile, warnings: &mut Vec<Warning>) -> Make
         kept: false,
         send_done: None,
         recv_done: None,
+        connection: None,
     };
     match &w.content {
         FlowFileContent::Hpcc { file } => {
@@ -312,6 +333,7 @@ pub fn file(cx: &Context<'_>, w: &FlowFile, warnings: &mut Vec<Warning>) -> Make
                     Planned {
                         send_done: c.send_done,
                         recv_done: c.recv_done,
+                        connection: c.is_message.then_some(c.id),
                         ..plan(c.src, c.dst, c.bytes, start, w.priority.unwrap_or(0))
                     }
                 })
@@ -413,6 +435,7 @@ fn arrivals(cx: &Context<'_>, w: &Poisson, wire: f64) -> Vec<Planned> {
                 kept: false,
                 send_done: None,
                 recv_done: None,
+                connection: None,
             });
         }
     }

@@ -32,18 +32,22 @@ fn queues_of_a_topology_file_are_the_buffers() {
         let d = e.diagnostic();
         (d.file.clone(), d.line, d.message.clone())
     };
-    let (file, line, message) = refused("one.topo", "Queue_Down 20000\n", "", "");
+    assert!(dropped("down.topo", "Queue_Down 20000\n", "") > 0, "the receiver's queue is one downwards");
+    assert!(dropped("up.topo", "Queue_Up 20000\n", "") > 0, "what four hosts send to one takes one link up");
+    let pooled = "policy = \"pooled\"\n";
+    assert_eq!(outcome("pool.topo", "Queue_Down 20000\nQueue_Up 400000\n", "", pooled), Ok(0), "all ports' together");
+    let (file, line, message) = refused("one.topo", "Queue_Down 20000\n", "", "policy = \"input\"\n");
     assert_eq!((&*file, line), ("one.topo", 8), "{message}");
-    assert!(message.contains("`Queue_Down` (20000 B) and `Queue_Up` (0 B) of tier 0 differ"), "{message}");
+    assert!(message.contains("queues up and down differ"), "{message}");
     let (file, line, message) = refused("small.topo", "", "Queue_Down 100\n", "");
     assert_eq!((&*file, line), ("small.topo", 11), "{message}");
     assert!(message.contains("does not hold a frame"), "{message}");
     let (file, _, message) =
         refused("xoff.topo", "", "Queue_Down 20000\n", "[pfc]\nenabled = true\nxoff = \"50 KB\"\nxon = \"10 KB\"\n");
     assert!(file == "queues.toml" && message.contains("beyond the switch's buffer (20000 B)"), "{message}");
-    let (file, line, message) = refused("bundle.topo", "", "Bundle 2\n", "");
+    let (file, line, message) = refused("bundle.topo", "", "Bundle 3\n", "");
     assert_eq!((&*file, line), ("bundle.topo", 11), "{message}");
-    assert!(message.contains("bundles of parallel links are not supported"), "{message}");
+    assert!(message.contains("a `Bundle` of 3 does not divide `Radix_Down 2` of tier 1"), "{message}");
 }
 
 /// Faults that show only when the world is built point at the scenario all the same.

@@ -4,6 +4,7 @@ mod building;
 mod bumps;
 mod congestion;
 mod fat_tree_routing;
+mod field;
 mod fingerprints;
 mod flow_level;
 mod hostile;

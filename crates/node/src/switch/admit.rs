@@ -92,6 +92,28 @@ impl Admit for OutputBuffer {
     }
 }
 
+/// As [`OutputBuffer`], with buffers that differ from port to port.
+#[derive(Clone, Debug)]
+pub struct OutputBuffers {
+    limits: Vec<u32>,
+}
+
+impl OutputBuffers {
+    /// A policy with so many bytes for each output and class.
+    pub fn new(limits: Vec<u32>) -> OutputBuffers {
+        OutputBuffers { limits }
+    }
+}
+
+impl Admit for OutputBuffers {
+    type FlowControl = ();
+
+    #[inline(always)]
+    fn admit(&self, frame: Placement, queue_bytes: u32) -> Result<(), DropReason> {
+        fits(queue_bytes, frame.bytes, self.limits[frame.output as usize])
+    }
+}
+
 /// Each input buffers at most the buffer of a port, at whichever outputs its frames wait.
 #[derive(Clone, Debug)]
 pub struct InputBuffer {
@@ -171,6 +193,8 @@ pub enum LossyBuffer {
     Input(InputBuffer),
     /// One pool.
     Pooled(PooledBuffer),
+    /// By output queue, each with a limit of its own.
+    Outputs(OutputBuffers),
 }
 
 impl Admit for LossyBuffer {
@@ -182,6 +206,7 @@ impl Admit for LossyBuffer {
             LossyBuffer::Output(b) => b.admit(frame, queue_bytes),
             LossyBuffer::Input(b) => b.admit(frame, queue_bytes),
             LossyBuffer::Pooled(b) => b.admit(frame, queue_bytes),
+            LossyBuffer::Outputs(b) => b.admit(frame, queue_bytes),
         }
     }
 
@@ -191,6 +216,7 @@ impl Admit for LossyBuffer {
             LossyBuffer::Output(b) => b.charge(frame),
             LossyBuffer::Input(b) => b.charge(frame),
             LossyBuffer::Pooled(b) => b.charge(frame),
+            LossyBuffer::Outputs(b) => b.charge(frame),
         }
     }
 
@@ -200,6 +226,7 @@ impl Admit for LossyBuffer {
             LossyBuffer::Output(b) => b.discharge(frame),
             LossyBuffer::Input(b) => b.discharge(frame),
             LossyBuffer::Pooled(b) => b.discharge(frame),
+            LossyBuffer::Outputs(b) => b.discharge(frame),
         }
     }
 }
@@ -431,6 +458,10 @@ mod tests {
         assert_eq!(after_one(output), (Ok(()), FULL, Ok(())));
         assert_eq!(after_one(input), (FULL, Ok(()), Ok(())));
         assert_eq!(after_one(pooled), (FULL, FULL, Ok(())));
+        // The output with the smaller buffer is full, the other is not.
+        let outputs = |limits: [u32; 2]| LossyBuffer::Outputs(OutputBuffers::new(limits.to_vec()));
+        assert_eq!(after_one(outputs([600, 1_199])), (Ok(()), FULL, Ok(())));
+        assert_eq!(after_one(outputs([599, 1_200])), (FULL, Ok(()), FULL));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::{
     Admit, AnyBuffer, AnyRoute, BufferPolicy, ByPriority, Chassis, DropLedger, FlowControl, InputBuffer, Lossless,
-    LossyBuffer, Mark, MarkCounts, Markers, OutputBuffer, PauseEvent, Pfc, PooledBuffer, PortConfig, RoundRobin, Route,
-    Scheduler, SharedBuffer, Steered, SwitchConfig, SwitchOf,
+    LossyBuffer, Mark, MarkCounts, Markers, OutputBuffer, OutputBuffers, PauseEvent, Pfc, PooledBuffer, PortBuffers,
+    PortConfig, RoundRobin, Route, Scheduler, SharedBuffer, Steered, SwitchConfig, SwitchOf,
 };
 use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
 use crate::packet::Packet;
@@ -58,13 +58,17 @@ impl Switch {
         let n = ports.len();
         let chassis = Chassis::new(config.cut_through, record_pauses);
         let numbers = 0..n as PortId;
-        let output = OutputBuffer::new(config.buffer);
         let plain = numbers.clone().map(|_| ((), RoundRobin::default()));
         let is_managed = !config.markers.is_empty() || config.ets.is_some() || config.shared.is_some();
-        let is_plain = config.policy == BufferPolicy::Output && !is_managed;
+        // The plain combinations have one limit for all outputs.
+        let plain_output = match config.buffer {
+            PortBuffers::Alike(limit) if config.policy == BufferPolicy::Output && !is_managed => {
+                Some(OutputBuffer::new(limit))
+            }
+            _ => None,
+        };
         let mut route = route.into();
-        if is_plain
-            && config.lossless.is_empty()
+        if let Some(output) = plain_output.clone().filter(|_| config.lossless.is_empty())
             && let AnyRoute::Router(router) = route
         {
             return Switch::DropTail(SwitchOf::new(chassis, router, ByPriority, (output, ()), plain));
@@ -72,7 +76,7 @@ impl Switch {
         let marks: Vec<Watermarks> = ports.iter().map(|port| port.marks).collect();
         let links = ports.iter().map(|port| (port.quantum, port.repetition));
         let pfc = Pfc::new(config.lossless, config.quanta, links);
-        if is_plain {
+        if let Some(output) = plain_output {
             match route {
                 AnyRoute::Router(router) => {
                     let buffer = Lossless::new(config.lossless, marks, output);
@@ -81,10 +85,14 @@ impl Switch {
                 other => route = other,
             }
         }
-        let lossy = match config.policy {
-            BufferPolicy::Output => LossyBuffer::Output(output),
-            BufferPolicy::Input => LossyBuffer::Input(InputBuffer::new(config.buffer, n)),
-            BufferPolicy::Pooled => LossyBuffer::Pooled(PooledBuffer::new(config.buffer.saturating_mul(n as u32))),
+        let lossy = match (config.policy, &config.buffer) {
+            (BufferPolicy::Output, &PortBuffers::Alike(limit)) => LossyBuffer::Output(OutputBuffer::new(limit)),
+            (BufferPolicy::Output, PortBuffers::Each(limits)) => {
+                LossyBuffer::Outputs(OutputBuffers::new(limits.clone()))
+            }
+            (BufferPolicy::Input, &PortBuffers::Alike(limit)) => LossyBuffer::Input(InputBuffer::new(limit, n)),
+            (BufferPolicy::Input, PortBuffers::Each(_)) => unreachable!("inputs with buffers that differ"),
+            (BufferPolicy::Pooled, buffer) => LossyBuffer::Pooled(PooledBuffer::new(buffer.sum(n))),
         };
         if !is_managed {
             let buffer = (Lossless::new(config.lossless, marks, lossy), pfc);

@@ -80,6 +80,7 @@ mod tests {
     use super::*;
     use crate::device::{Device, Wires};
     use crate::packet::{Address, FlowKey, Framing, Packet};
+    use crate::switch::PortBuffers;
     use alloc::vec;
     use alloc::vec::Vec;
     use sluicenet_proto::cee::pfc::Watermarks;
@@ -108,7 +109,7 @@ mod tests {
     impl World {
         fn new() -> World {
             let config = SwitchConfig {
-                buffer: 100_000,
+                buffer: PortBuffers::Alike(100_000),
                 policy: BufferPolicy::Output,
                 shared: None,
                 lossless: PrioritySet(1 << LOSSLESS),

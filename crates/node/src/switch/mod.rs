@@ -67,7 +67,9 @@ with_markers!(declare!());
 
 pub use active_queue::{ClassRule, ClassRules, Select};
 pub use adaptive::Adaptive;
-pub use admit::{Admit, AnyBuffer, InputBuffer, Level, Lossless, LossyBuffer, OutputBuffer, Placement, PooledBuffer};
+pub use admit::{
+    Admit, AnyBuffer, InputBuffer, Level, Lossless, LossyBuffer, OutputBuffer, OutputBuffers, Placement, PooledBuffer,
+};
 pub use classify::{ByPriority, Classify};
 pub use compiled::{OnSwitch, Switch};
 pub use congestion_point::{CongestionPoints, notification_bytes};
@@ -101,11 +103,30 @@ pub enum BufferPolicy {
     Pooled,
 }
 
+/// Buffers of a switch's ports for each priority, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortBuffers {
+    /// The same for every port.
+    Alike(u32),
+    /// One for each port. Not for [`BufferPolicy::Input`].
+    Each(Vec<u32>),
+}
+
+impl PortBuffers {
+    /// The buffers of so many ports together.
+    pub fn sum(&self, ports: usize) -> u32 {
+        match self {
+            PortBuffers::Alike(bytes) => bytes.saturating_mul(ports as u32),
+            PortBuffers::Each(each) => each.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes)),
+        }
+    }
+}
+
 /// Settings that all ports of a switch share.
 #[derive(Clone, Debug)]
 pub struct SwitchConfig {
-    /// Buffer of a port and priority, in bytes.
-    pub buffer: u32,
+    /// Buffer of each port and priority, in bytes.
+    pub buffer: PortBuffers,
     /// The bound of a lossy queue.
     pub policy: BufferPolicy,
     /// One pool for the whole switch instead, with dynamic thresholds.

@@ -37,14 +37,17 @@ pub fn vid_of_path(path: u16) -> u16 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoPath;
 
-/// The paths of a tree whose hosts have one link each.
+/// The paths of a tree whose hosts have one link each, and whose switches have one to each parent.
 #[derive(Clone, Debug)]
 pub struct Paths(Xgft);
 
 impl Paths {
-    /// The paths of a tree; none if its hosts have several links, or if VLANs cannot name all paths.
+    /// The paths of a tree; none if its hosts have several links, if links are parallel, or if VLANs cannot name all
+    /// paths.
     pub fn new(tree: &Xgft) -> Option<Paths> {
-        (tree.parents(0) == 1 && tree.positions(tree.levels()) <= PATHS_MAX).then(|| Paths(tree.clone()))
+        let has_names =
+            tree.parents(0) == 1 && !tree.has_parallel_links() && tree.positions(tree.levels()) <= PATHS_MAX;
+        has_names.then(|| Paths(tree.clone()))
     }
 
     /// All paths.
@@ -83,8 +86,9 @@ pub struct PathPorts {
 }
 
 impl PathPorts {
-    /// Those of switch `s`.
+    /// Those of switch `s` of a tree without parallel links.
     pub fn new(tree: &Xgft, s: SwitchName) -> PathPorts {
+        debug_assert!(!tree.has_parallel_links());
         PathPorts {
             first_up: tree.children(s.level) as u16,
             parents: tree.parents(s.level),
@@ -181,6 +185,7 @@ mod tests {
         assert_eq!((ports.port(Some(4), 7, 2), ports.port(Some(3), 7, 2)), (Err(NoPath), Ok(3)));
         assert_eq!(Paths::new(&tree).unwrap().count(), 4);
         assert!(Paths::new(&Xgft::new(&[2, 2], &[2, 2]).unwrap()).is_none(), "hosts with two links");
+        assert!(Paths::new(&Xgft::with_links(&[2, 2], &[1, 2], &[1, 2]).unwrap()).is_none(), "parallel links");
         assert!(Paths::new(&Xgft::new(&[2, 2, 2], &[1, 64, 64]).unwrap()).is_none(), "4,096 paths");
         assert_eq!((path_of_vid(0, 4), path_of_vid(1, 4), path_of_vid(2, 4)), (Ok(None), Ok(None), Ok(Some(0))));
         assert_eq!((path_of_vid(5, 4), path_of_vid(6, 4), vid_of_path(3)), (Ok(Some(3)), Err(NoPath), 5));

@@ -18,23 +18,44 @@ pub struct TableRouter {
     salt: u64,
 }
 
-impl TableRouter {
-    /// A router from the sorted list of ports towards each host; hosts with equal lists share one set. `node` makes its
-    /// choices by a hash independent of other boxes.
-    pub fn new(towards: impl Iterator<Item = Vec<u16>>, policy: Policy, seed: u64, node: u64) -> TableRouter {
-        let mut known: BTreeMap<Vec<u16>, u32> = BTreeMap::new();
-        let (mut bounds, mut ports) = (Vec::new(), Vec::new());
-        let set_of = towards
-            .map(|list| {
-                *known.entry(list).or_insert_with_key(|list| {
-                    let start = ports.len() as u32;
-                    ports.extend_from_slice(list);
-                    bounds.push((start, ports.len() as u32));
-                    bounds.len() as u32 - 1
-                })
-            })
-            .collect();
+/// A router under construction: the ports towards one host after the other.
+#[derive(Clone, Debug, Default)]
+pub struct TableBuilder {
+    known: BTreeMap<Vec<u16>, u32>,
+    set_of: Vec<u32>,
+    bounds: Vec<(u32, u32)>,
+    ports: Vec<u16>,
+}
+
+impl TableBuilder {
+    /// Adds the sorted list of ports towards the next host; hosts with equal lists share one set.
+    pub fn add(&mut self, list: &[u16]) {
+        let set = match self.known.get(list) {
+            Some(&set) => set,
+            None => {
+                let (set, start) = (self.bounds.len() as u32, self.ports.len() as u32);
+                self.ports.extend_from_slice(list);
+                self.bounds.push((start, self.ports.len() as u32));
+                self.known.insert(list.to_vec(), set);
+                set
+            }
+        };
+        self.set_of.push(set);
+    }
+
+    /// The router. `node` makes its choices by a hash independent of other boxes.
+    pub fn router(self, policy: Policy, seed: u64, node: u64) -> TableRouter {
+        let TableBuilder { set_of, bounds, ports, .. } = self;
         TableRouter { set_of, bounds, ports, policy, salt: mix64(seed ^ mix64(node + 1)) }
+    }
+}
+
+impl TableRouter {
+    /// A router from the sorted list of ports towards each host.
+    pub fn new(towards: impl Iterator<Item = Vec<u16>>, policy: Policy, seed: u64, node: u64) -> TableRouter {
+        let mut builder = TableBuilder::default();
+        towards.for_each(|list| builder.add(&list));
+        builder.router(policy, seed, node)
     }
 
     /// The port towards the frame's destination.

@@ -1,12 +1,19 @@
 //! Extended generalised fat-trees (Crisan 2014, 2.2.1; Öhring et al. 1995): shapes, names and links.
+//!
+//! Several links may join a node and its parent: this is a parallel-ports generalised fat-tree (PGFT; Zahavi 2012).
 
 use alloc::vec::Vec;
 
-/// XGFT(h; m_1..m_h; w_1..w_h): a node of level i has `m_i` children, and a node of level i-1 has `w_i` parents.
+/// PGFT(h; m_1..m_h; w_1..w_h; p_1..p_h): a node of level i has `m_i` children, and a node of level i-1 has `w_i`
+/// parents, with `p_i` links to each. With one link each it is XGFT(h; m_1..m_h; w_1..w_h).
+///
+/// Downward port `c + m_i k` of a node is link `k` to child `c`. Upward ports follow: the `j + w k`th is link `k` to
+/// parent `j`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xgft {
     m: Vec<u32>,
     w: Vec<u32>,
+    p: Vec<u32>,
 }
 
 /// A switch by level (1 to h), group of leaves below it and position among the switches above that group.
@@ -35,22 +42,28 @@ pub enum ShapeError {
 pub const MAX_LEAVES: u64 = 1 << 20;
 
 impl Xgft {
-    /// Checks the shape; allocates only the two lists.
+    /// Checks a shape with one link between a node and its parent.
     pub fn new(m: &[u32], w: &[u32]) -> Result<Xgft, ShapeError> {
-        if m.is_empty() || m.len() > 8 || m.len() != w.len() {
+        Xgft::with_links(m, w, &[1; 8][..m.len().min(8)])
+    }
+
+    /// Checks a shape; allocates only the lists. `p[i]` links join a node of level `i` and each of its parents.
+    pub fn with_links(m: &[u32], w: &[u32], p: &[u32]) -> Result<Xgft, ShapeError> {
+        if m.is_empty() || m.len() > 8 || m.len() != w.len() || m.len() != p.len() {
             return Err(ShapeError::Levels);
         }
-        if m.iter().chain(w).any(|&x| x == 0) {
+        if m.iter().chain(w).chain(p).any(|&x| x == 0) {
             return Err(ShapeError::Zero);
         }
-        let tree = Xgft { m: m.to_vec(), w: w.to_vec() };
+        let tree = Xgft { m: m.to_vec(), w: w.to_vec(), p: p.to_vec() };
         let product = |xs: &[u32]| xs.iter().try_fold(1u64, |a, &x| a.checked_mul(x as u64));
         let leaves = product(m).ok_or(ShapeError::TooLarge)?;
-        let mut ports = leaves.saturating_mul(w[0] as u64);
+        let mut ports = leaves.saturating_mul(w[0] as u64 * p[0] as u64);
         for l in 1..=m.len() {
             let groups = product(&m[l..]).ok_or(ShapeError::TooLarge)?;
             let positions = product(&w[..l]).ok_or(ShapeError::TooLarge)?;
-            let radix = m[l - 1] as u64 + w.get(l).copied().unwrap_or(0) as u64;
+            let up = w.get(l).zip(p.get(l)).map_or(0, |(&w, &p)| w as u64 * p as u64);
+            let radix = (m[l - 1] as u64 * p[l - 1] as u64).saturating_add(up);
             ports = ports.saturating_add(groups.saturating_mul(positions).saturating_mul(radix));
             if radix > 4096 {
                 return Err(ShapeError::TooLarge);
@@ -85,6 +98,22 @@ impl Xgft {
     /// Parents of a node of `level` (0 to h-1); 0 for a root.
     pub fn parents(&self, level: u8) -> u32 {
         self.w.get(level as usize).copied().unwrap_or(0)
+    }
+    /// Links between a node of `level` (0 to h-1) and each of its parents; 1 for a root.
+    pub fn links(&self, level: u8) -> u32 {
+        self.p.get(level as usize).copied().unwrap_or(1)
+    }
+    /// Downward ports of a switch of `level`.
+    pub fn down_ports(&self, level: u8) -> u32 {
+        self.children(level) * self.links(level - 1)
+    }
+    /// Upward ports of a node of `level` (0 to h-1); 0 for a root.
+    pub fn up_ports(&self, level: u8) -> u32 {
+        self.parents(level) * self.links(level)
+    }
+    /// Whether several links join some node and its parent.
+    pub fn has_parallel_links(&self) -> bool {
+        self.p.iter().any(|&p| p > 1)
     }
     /// Leaves below a switch of `level`; 1 for level 0.
     pub fn leaves_below(&self, level: u8) -> u32 {
@@ -156,6 +185,15 @@ mod tests {
     }
 
     #[test]
+    fn parallel_links_are_ports_and_no_other_switches() {
+        // Two pods of two edge switches with four hosts each; two links between switches.
+        let t = Xgft::with_links(&[4, 2, 2], &[1, 2, 2], &[1, 2, 2]).unwrap();
+        assert_eq!((t.leaves(), [1, 2, 3].map(|l| t.switches_at(l))), (16, [4, 4, 4]));
+        assert_eq!([1, 2, 3].map(|l| (t.down_ports(l), t.up_ports(l))), [(4, 4), (4, 4), (4, 0)]);
+        assert!(t.has_parallel_links() && !Xgft::fat_tree(4).unwrap().has_parallel_links());
+    }
+
+    #[test]
     fn every_switch_is_where_its_index_says() {
         let t = Xgft::new(&[3, 4, 2], &[2, 3, 5]).unwrap();
         for (i, s) in t.switches().enumerate() {
@@ -170,5 +208,9 @@ mod tests {
         assert_eq!(Xgft::new(&[2, 0], &[1, 1]), Err(ShapeError::Zero));
         assert_eq!(Xgft::new(&[2], &[1, 1]), Err(ShapeError::Levels));
         assert_eq!(Xgft::k_ary_n_tree(2, 4_000_000_000), Err(ShapeError::Levels));
+        assert_eq!(Xgft::with_links(&[2, 2], &[1, 1], &[1]), Err(ShapeError::Levels));
+        assert_eq!(Xgft::with_links(&[2, 2], &[1, 1], &[1, 0]), Err(ShapeError::Zero));
+        assert_eq!(Xgft::with_links(&[2, 2], &[1, 1], &[1, 1_000_000_000]), Err(ShapeError::TooLarge));
+        assert_eq!(Xgft::with_links(&[u32::MAX; 2], &[u32::MAX; 2], &[u32::MAX; 2]), Err(ShapeError::TooLarge));
     }
 }

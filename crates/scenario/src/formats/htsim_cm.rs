@@ -21,6 +21,8 @@ pub enum Start {
 pub struct Connection {
     /// Its id in the file; 0 where it has none.
     pub id: u32,
+    /// Whether it is a message on the connection of its id, which it shares with others of that id.
+    pub is_message: bool,
     /// The sending host.
     pub src: u32,
     /// The receiving host.
@@ -151,7 +153,7 @@ struct Header {
 }
 
 /// Reads a connection matrix: `Nodes`, `Connections`, `Triggers`, `Failures`, then one `src->dst ...`, `trigger ...` or
-/// `failure ...` a line.
+/// `failure ...` a line. Lines with `msg` and the same `id` are messages on one connection.
 ///
 /// Where a header's counts differ from the body's, the body counts, with a warning. A trigger that is used but never
 /// specified is taken as `oneshot`, with a warning.
@@ -235,7 +237,8 @@ struct Draft {
     connections: Vec<Connection>,
     triggers: BTreeMap<u32, DraftTrigger>,
     failures: Vec<Failure>,
-    ids: BTreeMap<u32, u32>,
+    /// The first flow of each id.
+    ids: BTreeMap<u32, usize>,
 }
 
 /// The words of a line, where each name may need a value.
@@ -278,6 +281,22 @@ impl<'a, 'r> Fields<'a, 'r> {
 
 const ID_MAX: u64 = u32::MAX as u64;
 
+fn flow_id(fields: &mut Fields<'_, '_>) -> Result<u32> {
+    match fields.number("id", ID_MAX)? as u32 {
+        0 => Err(fields.error("a flow's id cannot be 0")),
+        id => Ok(id),
+    }
+}
+
+/// Reads what may follow `msg`: the message's number, which says nothing more, as messages are in the order of the file.
+fn message(fields: &mut Fields<'_, '_>) -> Result<bool> {
+    let mut ahead = fields.words.clone();
+    if ahead.next().is_some_and(|word| word.bytes().all(|b| b.is_ascii_digit())) && fields.number("msg", ID_MAX)? == 0 {
+        return Err(fields.error("a message's number cannot be 0").hint("it may be left out"));
+    }
+    Ok(true)
+}
+
 impl Draft {
     fn connection(&mut self, reader: &Reader<'_>, line: Line<'_>) -> Result<()> {
         let (first, mut fields) = Fields::new(reader, line);
@@ -291,6 +310,7 @@ impl Draft {
         }
         let (mut id, mut bytes, mut start, mut trigger, mut send_done, mut recv_done, mut prio) =
             (0, None, None, None, None, None, None);
+        let mut is_message = false;
         while let Some(word) = fields.words.next() {
             match word {
                 "start" => {
@@ -298,13 +318,15 @@ impl Draft {
                     start = Some(picoseconds(reader, line, value)?);
                 }
                 "size" => bytes = Some(fields.number("size", BYTES_MAX.0)?),
-                "id" => id = self.new_id(&mut fields)?,
+                "id" => id = flow_id(&mut fields)?,
+                "msg" => is_message = message(&mut fields)?,
                 "trigger" => trigger = Some(self.used(&mut fields, "trigger")?),
                 "send_done_trigger" => send_done = Some(self.used(&mut fields, "send_done_trigger")?),
                 "recv_done_trigger" => recv_done = Some(self.used(&mut fields, "recv_done_trigger")?),
                 "prio" => prio = Some(fields.number("prio", ID_MAX)? as u32),
                 _ => {
-                    let names = ["id", "start", "trigger", "size", "send_done_trigger", "recv_done_trigger", "prio"];
+                    let names =
+                        ["id", "msg", "start", "trigger", "size", "send_done_trigger", "recv_done_trigger", "prio"];
                     return Err(fields.unknown(word, &names));
                 }
             }
@@ -321,21 +343,41 @@ impl Draft {
             return Err(fields.error("this flow has no size").hint("`size 0` is an endless flow"));
         };
         let bytes = Some(bytes).filter(|b| *b > 0);
-        self.connections.push(Connection { id, src, dst, bytes, start, send_done, recv_done, prio, line: line.number });
+        if is_message && bytes.is_none() {
+            return Err(fields.error("a message without end").hint("a message has a `size` of at least 1"));
+        }
+        self.join(&fields, id, is_message, (src, dst))?;
+        let line = line.number;
+        self.connections.push(Connection { id, is_message, src, dst, bytes, start, send_done, recv_done, prio, line });
         Ok(())
     }
 
-    fn new_id(&mut self, fields: &mut Fields<'_, '_>) -> Result<u32> {
-        let id = fields.number("id", ID_MAX)? as u32;
+    /// Enters the id of the next flow. A message joins the connection of earlier flows of its id.
+    fn join(&mut self, fields: &Fields<'_, '_>, id: u32, is_message: bool, ends: (u32, u32)) -> Result<()> {
         if id == 0 {
-            return Err(fields.error("a flow's id cannot be 0"));
+            return match is_message {
+                true => Err(fields.error("a message needs the `id` of its connection")),
+                false => Ok(()),
+            };
         }
-        match self.ids.insert(id, fields.line.number) {
-            Some(first) => {
-                Err(fields.error(format!("flow {id} is given twice")).hint(format!("first in line {first}")))
-            }
-            None => Ok(id),
+        let next = self.connections.len();
+        let first = *self.ids.entry(id).or_insert(next);
+        let Some(c) = self.connections.get_mut(first) else { return Ok(()) };
+        if !is_message {
+            return Err(fields
+                .error(format!("flow {id} is given twice"))
+                .hint(format!("first in line {}; `msg` adds a message to its connection", c.line)));
         }
+        if (c.src, c.dst) != ends {
+            let message = format!("connection {id} leads from host {} to host {}", c.src, c.dst);
+            return Err(fields.error(message).hint(format!("as line {} says", c.line)));
+        }
+        if c.bytes.is_none() {
+            let message = format!("connection {id} begins with a flow without end: no message follows");
+            return Err(fields.error(message).hint(format!("line {}", c.line)));
+        }
+        c.is_message = true;
+        Ok(())
     }
 
     /// A trigger's id, which may be specified later.

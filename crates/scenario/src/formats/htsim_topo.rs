@@ -20,9 +20,21 @@ pub struct HtsimTier {
     pub radix_up: u32,
     /// Bandwidth downwards for each upwards.
     pub oversubscribed: u32,
-    /// Buffer of a switch's ports, and the line that gives it; the scenario's where absent (or 0, which htsim takes for
-    /// unset).
-    pub buffer: Option<(Bytes, u32)>,
+    /// Parallel links between a switch of this tier and each box below it.
+    pub bundle: u32,
+    /// Buffer of the ports downwards; the scenario's where absent (or 0, which htsim takes for unset).
+    pub queue_down: Option<TierQueue>,
+    /// Buffer of the ports upwards; the scenario's where absent (or 0).
+    pub queue_up: Option<TierQueue>,
+}
+
+/// The size of a queue, and the line that gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TierQueue {
+    /// The size.
+    pub size: Bytes,
+    /// The line.
+    pub line: u32,
 }
 
 /// A fat tree as htsim describes it, checked as htsim checks it.
@@ -53,34 +65,39 @@ impl HtsimTopology {
         self.pods() * (self.tors_per_pod + self.aggs_per_pod) + self.cores
     }
 
-    /// Children and parents a level, as of an XGFT.
-    pub fn as_xgft(&self) -> (Vec<u32>, Vec<u32>) {
-        let mut m = vec![self.tiers[0].radix_down, self.tors_per_pod];
+    /// Children, parents and links to each of these, level by level, as of a PGFT.
+    pub fn as_pgft(&self) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
+        let mut m = vec![self.tiers[0].radix_down / self.tiers[0].bundle, self.tors_per_pod];
         let mut w = vec![1, self.aggs_per_pod];
         if self.tiers.len() == 3 {
             m.push(self.pods());
             w.push(self.cores / self.aggs_per_pod);
         }
-        (m, w)
+        (m, w, self.tiers.iter().map(|tier| tier.bundle).collect())
     }
 }
 
-/// Statements of a tier's block so far, with their lines.
+/// A number of the file, and where it stands.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    n: u64,
+    at: Line<'a>,
+}
+
+/// Statements of a tier's block so far.
 #[derive(Clone, Copy, Default)]
 struct Block<'a> {
     seen: bool,
     line: u32,
-    rate: Option<u64>,
-    delay: Option<u64>,
-    switch_delay: Option<u64>,
-    down: Option<u64>,
-    up: Option<u64>,
-    over: Option<u64>,
-    bundle: Option<u64>,
-    queue_down: Option<u64>,
-    queue_up: Option<u64>,
-    bundle_at: Option<Line<'a>>,
-    queue_at: Option<Line<'a>>,
+    rate: Option<Given<'a>>,
+    delay: Option<Given<'a>>,
+    switch_delay: Option<Given<'a>>,
+    down: Option<Given<'a>>,
+    up: Option<Given<'a>>,
+    over: Option<Given<'a>>,
+    bundle: Option<Given<'a>>,
+    queue_down: Option<Given<'a>>,
+    queue_up: Option<Given<'a>>,
 }
 
 /// Attributes of a tier.
@@ -168,11 +185,6 @@ fn set_attribute<'a>(
     block: &mut Block<'a>,
 ) -> Result<()> {
     let ports = u64::from(PORTS_MAX);
-    match lower {
-        "bundle" => block.bundle_at = Some(line),
-        "queue_up" | "queue_down" => block.queue_at = Some(line),
-        _ => {}
-    }
     let (slot, max) = match lower {
         "downlink_speed_gbps" => (&mut block.rate, 100_000),
         "radix_up" => (&mut block.up, ports),
@@ -196,7 +208,7 @@ fn set_attribute<'a>(
     if tier == 2 && (lower == "radix_up" || lower == "queue_up") {
         return Err(reader.at(line, key, "tier 2 is the top: nothing leads up from it"));
     }
-    *slot = Some(reader.number_in(line, value, key, max)?);
+    *slot = Some(Given { n: reader.number_in(line, value, key, max)?, at: line });
     Ok(())
 }
 
@@ -206,6 +218,7 @@ fn build(file: &str, hosts: u64, pod_size: u64, blocks: &[Block<'_>]) -> Result<
         Err(Error::line(file, blocks[tier].line, &format!("Tier {tier}"), message)
             .hint("the numbers of all tiers must make one fat tree"))
     };
+    let number = |given: Option<Given<'_>>, default: u64| given.map_or(default, |g| g.n);
     let mut tiers = Vec::new();
     for (i, b) in blocks.iter().enumerate() {
         let top = i + 1 == blocks.len();
@@ -213,38 +226,39 @@ fn build(file: &str, hosts: u64, pod_size: u64, blocks: &[Block<'_>]) -> Result<
             return Err(Error::file(file, format!("`Tier {i}` is missing")));
         }
         for (value, name) in [(b.rate, "Downlink_speed_Gbps"), (b.down, "Radix_Down")] {
-            if value.unwrap_or(0) == 0 {
+            if number(value, 0) == 0 {
                 return fail(i, format!("`{name}` of tier {i} is missing or 0"));
             }
         }
-        if !top && b.up.unwrap_or(0) == 0 {
+        if !top && number(b.up, 0) == 0 {
             return fail(i, format!("`Radix_Up` of tier {i} is missing or 0"));
         }
-        if b.over == Some(0) || b.bundle == Some(0) {
+        if number(b.over, 1) == 0 || number(b.bundle, 1) == 0 {
             return fail(i, format!("`Oversubscribed` and `Bundle` of tier {i} are at least 1"));
         }
-        let tier = HtsimTier {
-            downlink_rate: Rate(b.rate.unwrap_or(0) * 1_000_000_000),
-            downlink_delay: b.delay.filter(|d| *d > 0).map(Duration::from_ns),
-            switch_delay: b.switch_delay.filter(|d| *d > 0).map(Duration::from_ns),
-            radix_down: b.down.unwrap_or(0) as u32,
-            radix_up: if top { 0 } else { b.up.unwrap_or(0) as u32 },
-            oversubscribed: b.over.unwrap_or(1) as u32,
-            buffer: buffer(file, i, b, top)?,
+        check_bundle(file, i, blocks)?;
+        let queue = |given: Option<Given<'_>>| {
+            given.filter(|q| q.n > 0).map(|q| TierQueue { size: Bytes(q.n), line: q.at.number })
         };
-        if let Some(line) = b.bundle_at.filter(|_| b.bundle != Some(1)) {
-            let message = format!("`Bundle` of tier {i}: bundles of parallel links are not supported");
-            return Err(Error::line(file, line.number, line.text, message)
-                .hint("a network with as many switches above, one link to each, carries as much"));
-        }
-        tiers.push(tier);
+        tiers.push(HtsimTier {
+            downlink_rate: Rate(number(b.rate, 0) * 1_000_000_000),
+            downlink_delay: b.delay.filter(|d| d.n > 0).map(|d| Duration::from_ns(d.n)),
+            switch_delay: b.switch_delay.filter(|d| d.n > 0).map(|d| Duration::from_ns(d.n)),
+            radix_down: number(b.down, 0) as u32,
+            radix_up: if top { 0 } else { number(b.up, 0) as u32 },
+            oversubscribed: number(b.over, 1) as u32,
+            bundle: number(b.bundle, 1) as u32,
+            queue_down: queue(b.queue_down),
+            queue_up: queue(b.queue_up),
+        });
     }
     if hosts % pod_size != 0 {
         return Err(Error::file(file, format!("{hosts} nodes are not pods of {pod_size}")));
     }
     let pods = hosts / pod_size;
     let (t0, t1) = (tiers[0], tiers[1]);
-    let (down0, up0, down1) = (u64::from(t0.radix_down), u64::from(t0.radix_up), u64::from(t1.radix_down));
+    let (down0, up0) = (u64::from(t0.radix_down), u64::from(t0.radix_up));
+    let (down1, bundle1) = (u64::from(t1.radix_down), u64::from(t1.bundle));
     if pod_size % down0 != 0 {
         return fail(0, format!("a pod of {pod_size} hosts is not filled by switches of {down0}"));
     }
@@ -253,26 +267,28 @@ fn build(file: &str, hosts: u64, pod_size: u64, blocks: &[Block<'_>]) -> Result<
         return fail(0, format!("{down0} ports down and {up0} up are not oversubscribed {}:1", t0.oversubscribed));
     }
     // All numbers are below 2^22, so products of two fit.
-    let aggs = up0;
-    if tors != down1 {
-        return fail(1, format!("{tors} switches of tier 0 in a pod do not fill {down1} ports"));
+    let aggs = up0 / bundle1;
+    if tors != down1 / bundle1 {
+        let message = format!("{tors} switches of tier 0 in a pod do not fill {down1} ports in bundles of {bundle1}");
+        return fail(1, message);
     }
     let mut cores = 0;
     if let Some(t2) = tiers.get(2) {
-        let (up1, down2) = (u64::from(t1.radix_up), u64::from(t2.radix_down));
+        let (up1, down2, bundle2) = (u64::from(t1.radix_up), u64::from(t2.radix_down), u64::from(t2.bundle));
         if down1 / up1 != u64::from(t1.oversubscribed) {
             return fail(1, format!("{down1} ports down and {up1} up are not oversubscribed {}:1", t1.oversubscribed));
         }
-        if pods != down2 {
-            return fail(2, format!("{pods} pods do not fill {down2} ports"));
+        if pods != down2 / bundle2 {
+            return fail(2, format!("{pods} pods do not fill {down2} ports in bundles of {bundle2}"));
         }
-        cores = aggs * up1;
+        cores = aggs * (up1 / bundle2);
     } else if pods != 1 {
         return Err(Error::file(
             file,
             format!("two tiers make one pod: {pods} pods of {pod_size} would not be joined"),
         ));
     }
+    // Each switch has at most as many ports up as down, and all tiers have at most as many ports as there are hosts.
     let switches = pods * tors * (down0 + up0);
     let ports = hosts + switches + pods * aggs * (down1 + u64::from(t1.radix_up));
     let ports = ports + cores * tiers.get(2).map_or(0, |t| u64::from(t.radix_down));
@@ -290,14 +306,20 @@ fn build(file: &str, hosts: u64, pod_size: u64, blocks: &[Block<'_>]) -> Result<
     })
 }
 
-/// The buffer of a tier's ports: the queues down and up, which a switch has alike.
-fn buffer(file: &str, tier: usize, b: &Block<'_>, top: bool) -> Result<Option<(Bytes, u32)>> {
-    let Some(line) = b.queue_at else { return Ok(None) };
-    let (down, up) = (b.queue_down.unwrap_or(0), b.queue_up.unwrap_or(0));
-    if !top && down != up {
-        let message = format!("`Queue_Down` ({down} B) and `Queue_Up` ({up} B) of tier {tier} differ");
-        return Err(Error::line(file, line.number, line.text, message)
-            .hint("all ports of a switch have one buffer: give both the same, or neither"));
+/// Refuses a bundle that does not divide the ports at both of its ends, and bundles to hosts, which htsim has not.
+fn check_bundle(file: &str, tier: usize, blocks: &[Block<'_>]) -> Result<()> {
+    let Some(bundle) = blocks[tier].bundle.filter(|bundle| bundle.n != 1) else { return Ok(()) };
+    let fail = |message: String| Err(Error::line(file, bundle.at.number, bundle.at.text, message));
+    let n = bundle.n;
+    if tier == 0 {
+        return fail(format!("a `Bundle` of {n} to each host: htsim's hosts have one link"));
     }
-    Ok((down > 0).then_some((Bytes(down), line.number)))
+    let ends = [(blocks[tier].down, "Radix_Down", tier), (blocks[tier - 1].up, "Radix_Up", tier - 1)];
+    for (radix, name, of) in ends {
+        if let Some(radix) = radix.filter(|radix| radix.n % n != 0) {
+            let message = format!("a `Bundle` of {n} does not divide `{name} {}` of tier {of}", radix.n);
+            return fail(message).map_err(|e| e.hint("a radix is a multiple of the bundle"));
+        }
+    }
+    Ok(())
 }

@@ -71,7 +71,7 @@ fn our_own_samples() {
     assert_eq!(m.connections[2].recv_done, Some(1));
     let (t, w) = parse_htsim_topology("t", &own("small.topo")).unwrap();
     assert_eq!((t.hosts, t.switches(), w.len()), (4, 4, 0));
-    assert_eq!(t.as_xgft(), (vec![2, 2], vec![1, 2]));
+    assert_eq!(t.as_pgft(), (vec![2, 2], vec![1, 2], vec![1, 1]));
 }
 
 #[test]
@@ -93,6 +93,15 @@ fn the_fields_files() {
     if let Some(bytes) = shared("hpcc/fat.txt") {
         let (t, w) = parse_hpcc_topology("fat.txt", &bytes).unwrap();
         assert_eq!((t.nodes, t.hosts(), t.switches.len(), t.links.len(), w.len()), (376, 320, 56, 480, 0));
+    }
+    for (name, dialect, nodes, links) in [
+        ("powertcp-8.txt", Dialect::PowerTcp, 12, 12),
+        ("reverie-8.txt", Dialect::Reverie, 12, 12),
+        ("simai-16.txt", Dialect::SimAi, 28, 48),
+    ] {
+        let Some(bytes) = shared(&format!("field/{name}")) else { continue };
+        let (t, w) = parse_hpcc_topology(name, &bytes).unwrap();
+        assert_eq!((t.dialect, t.nodes, t.links.len(), w.len()), (dialect, nodes, links, 0), "{name}");
     }
     if let Some(bytes) = shared("hpcc/flow.txt") {
         let (f, w) = parse_hpcc_flows("flow.txt", &bytes).unwrap();
@@ -123,7 +132,8 @@ fn the_fields_files() {
         let Some(bytes) = shared(&format!("htsim/{name}")) else { continue };
         let (t, warnings) = parse_htsim_topology(name, &bytes).unwrap();
         assert_eq!((t.hosts, t.switches(), warnings.len()), (hosts, switches, 0), "{name}");
-        assert_eq!(t.as_xgft(), (m, w), "{name}");
+        let links = vec![1; m.len()];
+        assert_eq!(t.as_pgft(), (m, w, links), "{name}");
     }
 }
 
@@ -144,12 +154,12 @@ fn hpcc_topologies_refused() {
     error(topology("2 3 1\n"), 1, 3, "too large");
     error(topology("2 2 1\n0 1\n0 1 1Gbps 1us 0\n"), 1, 3, "leave no host");
     error(topology("3 1 2\n2\n0 2 10Gbps 1us 0\n"), 3, 1, "the file ends where the source of link 2 of 2");
-    error(topology("3 1 2\n2\n0 2 10Gbps 1us 0\n2 0 10Gbps 1us 0\n"), 4, 1, "nodes 0 and 2 are linked twice");
     error(topology("3 1 2\n2\n0 0 10Gbps 1us 0\n"), 3, 3, "node 0 is linked to itself");
     error(topology("3 1 2\n2\n0 3 10Gbps 1us 0\n"), 3, 3, "a link's destination of 3 is too large");
     error(topology("3 1 2\n2\n0 2 10Gigs 1us 0\n"), 3, 5, "unknown unit `Gigs`");
     error(topology("3 1 2\n2\n0 2 0Gbps 1us 0\n"), 3, 5, "a link's rate is at least 10000 b/s");
     error(topology("3 1 2\n2\n0 2 10Gbps -1us 0\n"), 3, 12, "negative");
+    error(topology("3 1 2\n2\n0 2 10Gbps 1 0\n"), 3, 12, "a duration needs a unit");
     error(topology("3 1 2\n2\n0 2 10Gbps 1us NaN\n"), 3, 16, "`NaN` is not a link's error rate");
     error(topology("4 2 1\n2 2\n"), 2, 3, "switch 2 is listed twice");
     error(topology("3 1 1\n2\n0 2 10Gbps 1us 0\n"), 0, 0, "no path leads from node 0 to node 1");
@@ -157,6 +167,110 @@ fn hpcc_topologies_refused() {
     error(topology(""), 1, 1, "the file ends where the number of nodes should be");
     let (t, w) = topology("3 1 2\n2\n0 2 10Gbps 1us 0 1 2 10Gbps 1us 0.5\nmore\n").unwrap();
     assert_eq!((t.links[1].packet_error_rate, w[0].line), (0.5, 4));
+    // As many ports as a switch can have, and one more.
+    let of = |links: u32| {
+        let text = "0 2 10Gbps 1us 0\n".repeat(links as usize - 1);
+        topology(&format!("3 1 {links}\n2\n1 2 10Gbps 1us 0\n{text}"))
+    };
+    assert_eq!(of(crate::SWITCH_PORTS_MAX).unwrap().0.links.len(), crate::SWITCH_PORTS_MAX as usize);
+    error(of(crate::SWITCH_PORTS_MAX + 1), crate::SWITCH_PORTS_MAX + 3, 1, "node 2 has more than 4094 links");
+}
+
+#[test]
+fn a_dialect_is_recognised_by_header_and_body() {
+    let read = |name: &str| parse_hpcc_topology(name, &own(name)).unwrap();
+    let (t, w) = read("small_topology.txt");
+    assert_eq!((t.dialect, t.nvswitches.len(), w.len()), (Dialect::Hpcc, 0, 0));
+    // 25000000000.0 and 25000000000: bits a second, as ns-3 reads a rate without a unit.
+    for (name, dialect, delay) in [("powertcp-8.txt", Dialect::PowerTcp, 1), ("reverie-8.txt", Dialect::Reverie, 2)] {
+        let (t, w) = read(name);
+        assert_eq!((t.dialect, t.hosts(), t.switches.len(), t.links.len(), w.len()), (dialect, 8, 4, 12, 0), "{w:?}");
+        assert!(t.links.iter().all(|l| l.rate == Rate::gbps(25) && l.delay == Duration::from_us(delay)));
+    }
+    let (t, w) = read("simai-16.txt");
+    assert_eq!((t.dialect, t.hosts(), &t.nvswitches[..], w.len()), (Dialect::SimAi, 16, &[16, 17][..], 0));
+    assert_eq!((t.switches.len(), t.links.len()), (12, 48));
+    assert_eq!((t.links[0].rate, t.links[0].delay), (Rate::gbps(2880), Duration::from_ns(25)));
+    // Line breaks mean nothing where the words tell.
+    for name in ["small_topology.txt", "powertcp-8.txt", "reverie-8.txt", "simai-16.txt"] {
+        let text = String::from_utf8(own(name)).unwrap();
+        let one_line = text.replace('\n', " ");
+        let other_lines = text.replacen(' ', "\n", 1);
+        for text in [one_line, other_lines] {
+            let read_again = topology(&text).unwrap().0;
+            assert_eq!((read_again.dialect, read_again.links.len()), (read(name).0.dialect, read(name).0.links.len()));
+        }
+    }
+    // Two links between the same two nodes are two links.
+    let (t, w) = topology("3 1 3\n2\n0 2 10Gbps 1us 0\n2 0 10Gbps 1us 0\n1 2 10Gbps 1us 0\n").unwrap();
+    assert_eq!((t.links.len(), w.len()), (3, 0));
+}
+
+#[test]
+fn a_dialect_is_named_in_every_error() {
+    let of = |name: &str, from: &str, to: &str| {
+        let text = String::from_utf8(own(name)).unwrap();
+        assert!(text.contains(from), "{from}");
+        topology(&text.replacen(from, to, 1))
+    };
+    let named = |outcome: crate::Result<(HpccTopology, Vec<Warning>)>, place: (u32, u32), message: &str, who: &str| {
+        let shown = outcome.as_ref().unwrap_err().to_string();
+        assert!(shown.contains(&format!("(read as a topology of {who})")), "{shown}");
+        error(outcome, place.0, place.1, message);
+    };
+    let (hpcc, powertcp) = ("HPCC: nodes switches links", "PowerTCP: nodes switches tors links");
+    let reverie = "Reverie: nodes switches tors links server_bps spine_bps";
+    let simai = "SimAI: nodes gpus_per_server nvswitches switches links gpu_type";
+    named(topology("3 1 4000000000\n2\n"), (1, 5), "the number of links of 4000000000 is too large", hpcc);
+    let p = |from: &str, to: &str| of("powertcp-8.txt", from, to);
+    named(p("12 4 2 12", "12 5 2 12"), (1, 4), "the header says 5 switches, and 4 ids come before", powertcp);
+    named(p("12 4 2 12", "12 3 2 12"), (1, 4), "the header says 3 switches, and 4 ids come before", powertcp);
+    named(p("12 4 2 12", "11 4 2 12"), (2, 8), "the id of switch 3 of 4 of 11 is too large", powertcp);
+    named(p("12 4 2 12", "12 4 5 12"), (1, 6), "the number of ToR switches of 5 is too large", powertcp);
+    named(p("12 4 2 12", "12 4 2 13"), (14, 1), "the file ends where the source of link 13 of 13", powertcp);
+    named(p("12 4 2 12", "12 4 2 1000000000"), (1, 8), "the number of links of 1000000000 is too large", powertcp);
+    named(p("12 4 2 12", "13 4 2 12"), (0, 0), "no path leads from node 0 to node 12", powertcp);
+    named(p("25000000000.0", "25000000000.0.0"), (3, 5), "is not a number", powertcp);
+    named(p("25000000000.0", "25Gbits"), (3, 5), "unknown unit `Gbits`", powertcp);
+    named(of("reverie-8.txt", "25000000000", "9"), (1, 11), "a link's rate is at least 10000 b/s", reverie);
+    let s = |from: &str, to: &str| of("simai-16.txt", from, to);
+    named(s("28 8 2 10 48", "28 8 2 10 49"), (50, 1), "the source of link 49 of 49", simai);
+    named(s("28 8 2 10 48", "28 8 3 10 48"), (1, 8), "the header says 13 switches, and 12 ids come before", simai);
+    named(s("28 8 2 10 48", "28 0 2 10 48"), (1, 4), "a server without GPUs", simai);
+    named(s("28 8 2 10 48", "28 16 2 10 48"), (1, 1), "no NVSwitch joins nodes 7 and 8 of one server", simai);
+    // None fits: the header's words are told.
+    for text in ["12 4\n8 9\n0 8 25Gbps 1us 0\n", "12 4 2 12 5\n8 9 10 11\n0 8 25Gbps 1us 0\n"] {
+        let words = text.lines().next().unwrap().split(' ').count();
+        error(topology(text), 1, 1, &format!("a header of {words} words, which fits no dialect"));
+        let shown = topology(text).unwrap_err().to_string();
+        assert!(
+            [hpcc, powertcp, reverie, simai].iter().all(|d| shown.contains(d.split_once(": ").unwrap().1)),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn what_a_header_says_wrongly_and_nobody_needs_is_a_warning() {
+    let read = |name: &str, from: &str, to: &str| {
+        let text = String::from_utf8(own(name)).unwrap();
+        assert!(text.contains(from), "{from}");
+        let (t, w) = topology(&text.replacen(from, to, 1)).unwrap();
+        assert_eq!(w.len(), 1, "{w:?}");
+        (t, w[0].line, w[0].message.clone())
+    };
+    // SimAI's own simulator stops after as many links as the header says; here the last one is a second way.
+    let (t, line, message) = read("simai-16.txt", "28 8 2 10 48", "28 8 2 10 47");
+    assert_eq!((t.links.len(), line), (47, 50));
+    assert!(
+        message.contains("the header says 47 links: from here on the file is not read, as by SimAI's"),
+        "{message}"
+    );
+    let (_, line, message) = read("powertcp-8.txt", "12 4 2 12", "12 4 3 12");
+    assert_eq!((line, &message[..]), (1, "the header says 3 ToR switches, and 2 switches have hosts"));
+    let (_, line, message) = read("reverie-8.txt", "25000000000\n", "40000000000\n");
+    assert_eq!(line, 11);
+    assert!(message.contains("the header says 40 Gb/s for this link, which has 25 Gb/s"), "{message}");
 }
 
 #[test]
@@ -204,6 +318,11 @@ fn connection_matrices_refused() {
     error(body("0->1 start"), 3, 1, "`start` has no value");
     error(body("0->1 id 0 start 0 size 1"), 3, 1, "cannot be 0");
     error(body("0->1 id 5 start 0 size 1\n1->2 id 5 start 0 size 1"), 4, 1, "flow 5 is given twice");
+    error(body("0->1 id 5 start 0 size 1\n1->2 id 5 msg start 0 size 1"), 4, 1, "connection 5 leads from host 0 to");
+    error(body("0->1 msg start 0 size 1"), 3, 1, "a message needs the `id` of its connection");
+    error(body("0->1 id 5 msg 0 start 0 size 1"), 3, 1, "a message's number cannot be 0");
+    error(body("0->1 id 5 msg start 0 size 0"), 3, 1, "a message without end");
+    error(body("0->1 id 5 start 0 size 0\n0->1 id 5 msg start 0 size 1"), 4, 1, "begins with a flow without end");
     error(body("0->1 start 0 size 1\nhello"), 4, 1, "unknown word `hello`");
     error(body("trigger id 1"), 3, 1, "no kind");
     error(body("trigger oneshot"), 3, 1, "no id");
@@ -220,6 +339,20 @@ fn connection_matrices_refused() {
     assert_eq!((m.connections[0].bytes, m.connections[0].start, w.len()), (None, Start::At(Duration(2)), 1));
     let (m, _) = body("0->1 start 0 size 1\nfailure switch_type AGG switch_id 1 link_id 2").unwrap();
     assert_eq!(m.failures[0].switch_type, FailureSwitch::Agg);
+}
+
+#[test]
+fn messages_of_one_id_share_a_connection() {
+    let (m, w) = parse_connection_matrix("t", &own("messages.cm")).unwrap();
+    let seen: Vec<_> = m.connections.iter().map(|c| (c.id, c.is_message, c.src, c.dst, c.bytes)).collect();
+    let of = |id: u32, dst: u32, bytes: u64| (id, true, if id == 1 { 0 } else { 3 }, dst, Some(bytes));
+    assert_eq!(seen, [of(1, 9, 20_000), of(1, 9, 60_000), of(2, 12, 1_000_000), of(2, 12, 1_000)]);
+    assert_eq!((m.connections[1].start, w.len()), (Start::At(Duration::from_us(5)), 0), "{w:?}");
+    // The first flow of a connection may be without the word, and a message may have a number.
+    let (m, _) = matrix("Nodes 4\nConnections 2\n0->1 id 7 start 0 size 1\n0->1 id 7 msg 2 start 0 size 1\n").unwrap();
+    assert!(m.connections.iter().all(|c| c.is_message));
+    let (m, _) = matrix("Nodes 4\nConnections 1\n0->1 id 7 start 0 size 1\n").unwrap();
+    assert!(!m.connections[0].is_message);
 }
 
 #[test]
@@ -263,6 +396,25 @@ fn htsim_topologies_refused() {
     error(with("Radix_Up 2", "Radix_Up 1"), 6, 1, "not oversubscribed 1:1");
     error(with("Radix_Up 2", "Radix_Up"), 9, 1, "has no value");
     error(with("Podsize 4", "Podsize 2"), 12, 1, "1 switches of tier 0 in a pod do not fill 2 ports");
+    let queues = with("Radix_Up 2", "Radix_Up 2\nQueue_Up 10000\nQueue_Down 20000").unwrap().0;
+    let of = |size: u64, line: u32| Some(TierQueue { size: crate::Bytes(size), line });
+    assert_eq!((queues.tiers[0].queue_up, queues.tiers[0].queue_down), (of(10_000, 10), of(20_000, 11)));
+    error(with("Radix_Down 2", "Radix_Down 2\nBundle 2"), 9, 1, "a `Bundle` of 2 to each host");
+    error(topo(&format!("{good}Bundle 3\n")), 15, 1, "a `Bundle` of 3 does not divide `Radix_Down 2` of tier 1");
+    error(topo(&format!("{good}Bundle 0\n")), 12, 1, "at least 1");
+    error(
+        topo(&format!("{good}Bundle 2\n")),
+        12,
+        1,
+        "2 switches of tier 0 in a pod do not fill 2 ports in bundles of 2",
+    );
+    error(topo(&format!("{good}Bundle 1000000000\n")), 15, 8, "Bundle of 1000000000 is too large");
+    let bundles = String::from_utf8(own("bundle-16.topo")).unwrap();
+    let (t, w) = topo(&bundles).unwrap();
+    assert_eq!((t.hosts, t.switches(), w.len()), (16, 12, 0));
+    assert_eq!(t.as_pgft(), (vec![4, 2, 2], vec![1, 2, 2], vec![1, 2, 2]));
+    let odd = bundles.replacen("Radix_Up 4", "Radix_Up 3", 1).replacen("Bundle 2", "Bundle 4", 1);
+    error(topo(&odd), 16, 1, "a `Bundle` of 4 does not divide `Radix_Up 3` of tier 0");
     let two_pods = good.replacen("Nodes 4", "Nodes 8", 1);
     error(topo(&two_pods), 0, 0, "2 pods of 4 would not be joined");
     error(with("Podsize 4", "Podsize 3"), 0, 0, "4 nodes are not pods of 3");
@@ -300,7 +452,19 @@ fn mutated_files_never_panic() {
     let mut rng = Rng::from_words(&[0xf11e]);
     let words =
         ["0", "-1", "4000000000", "->", "trigger", "nan", "\n", " ", "#", "id 3", "\u{1F600}", "99999999999999999999"];
-    for name in ["small_topology.txt", "small_flows.txt", "small_cdf.txt", "small.pairs", "small.cm", "small.topo"] {
+    for name in [
+        "small_topology.txt",
+        "powertcp-8.txt",
+        "reverie-8.txt",
+        "simai-16.txt",
+        "small_flows.txt",
+        "small_cdf.txt",
+        "small.pairs",
+        "small.cm",
+        "messages.cm",
+        "small.topo",
+        "bundle-16.topo",
+    ] {
         let valid = own(name);
         for _ in 0..4000 {
             let bytes = mutated(&valid, &words, &mut rng);

@@ -10,7 +10,7 @@ use crate::formats::{HpccTopology, HtsimTopology};
 use crate::setting::Kind;
 use crate::topology::{self, Given};
 use crate::units::{LINK_RATE, canonical};
-use crate::{HOST_MAX, HOSTS_MAX, choices, settings};
+use crate::{HOST_MAX, HOSTS_MAX, SWITCH_PORTS_MAX, choices, settings};
 
 /// Levels of switches a tree may have.
 pub const LEVELS_MAX: u32 = 8;
@@ -42,13 +42,16 @@ choices! {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Shape {
     /// An extended generalised fat tree XGFT(h; m_1..m_h; w_1..w_h): a node of level i has `m[i-1]` children and a node
-    /// of level i-1 has `w[i-1]` parents. k-ary n-trees, fat trees of k-port switches and single switches are told
-    /// as one of these.
+    /// of level i-1 has `w[i-1]` parents, with `links[i-1]` links to each. k-ary n-trees, fat trees of k-port switches
+    /// and single switches are told as one of these.
     Xgft {
         /// Children of a node of level 1, 2, ...
         m: Vec<u32>,
         /// Parents of a node of level 0 (a host), 1, ...
         w: Vec<u32>,
+        /// Links between a node of level 0 (a host), 1, ... and each of its parents.
+        #[serde(skip_serializing_if = "is_single")]
+        links: Vec<u32>,
     },
     /// Any graph, from a topology file of HPCC's simulator.
     Hpcc {
@@ -60,6 +63,11 @@ pub enum Shape {
         /// The file.
         file: InputFile<HtsimTopology>,
     },
+}
+
+/// Whether no links are parallel.
+fn is_single(links: &[u32]) -> bool {
+    links.iter().all(|&n| n == 1)
 }
 
 /// How many of each a topology has; within the limits of [`crate`].
@@ -240,6 +248,8 @@ settings! {
         delay: Option<Duration>,
         /// the chance that a bit is wrong on arrival
         bit_error_rate: Option<f64> [BIT_ERROR_RATE],
+        /// parallel links between two boxes; default 1
+        links: Option<u32> [1..=SWITCH_PORTS_MAX],
     }
 }
 
@@ -262,7 +272,7 @@ impl Topology {
     pub fn blocks(&self) -> Option<Blocks> {
         let m = match &self.shape {
             Shape::Xgft { m, .. } => m.clone(),
-            Shape::Htsim { file } => file.content.as_xgft().0,
+            Shape::Htsim { file } => file.content.as_pgft().0,
             Shape::Hpcc { .. } => return None,
         };
         let (_, below) = m.split_last()?;

@@ -1,0 +1,201 @@
+//! Any graph, with shortest paths. A link is known by its two ports: several may join the same two boxes.
+
+use super::{Attachment, HostLinks, HostRouting, Plan, SwitchPlan, policy};
+use sluicenet_node::device::PortId;
+use sluicenet_node::link::NodeId;
+use sluicenet_node::switch::PortBuffers;
+use sluicenet_proto::frame::HostId;
+use sluicenet_proto::routing::dependency::Dependencies;
+use sluicenet_proto::routing::table::TableBuilder;
+use sluicenet_proto::routing::{Policy, Router};
+use sluicenet_scenario::formats::HpccTopology;
+use sluicenet_scenario::{Link, Result, Scenario};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Where the numbers of hosts begin among those that set the draws of tables apart: after all switches.
+const HOST_DRAWS: u64 = 1 << 32;
+/// The distance of a box that no way leads to.
+const FAR: u32 = u32::MAX;
+
+/// The network of a topology file.
+pub(super) fn plan(scenario: &Scenario, path: &str, file: &HpccTopology) -> Result<Plan> {
+    let dialect = file.dialect.described();
+    let fail = |message: String| {
+        scenario.locations.error("topology.file", format!("{path}: {message}")).with(&format!(" (read as {dialect})"))
+    };
+    // As the file numbers it: hosts and switches alike.
+    let node_of_host = |h: HostId| (0..file.nodes).filter(|&n| file.host_of(n).is_some()).nth(h as usize).unwrap_or(h);
+    let no_way = |node: u32, dst: HostId| {
+        let e = fail(format!("node {node} has no way to node {}: hosts forward nothing", node_of_host(dst)));
+        let is_host = |n: u32| file.host_of(n).is_some();
+        match file.links.iter().find(|l| is_host(l.a) && is_host(l.b)) {
+            Some(l) => e.hint(format!("line {} links nodes {} and {}, which are both hosts", l.line, l.a, l.b)),
+            None => e.hint("some other host would have to forward between them"),
+        }
+    };
+    let (hosts, switches) = ends(file);
+    let host_count = file.hosts();
+    if let Some(h) = hosts.iter().position(Vec::is_empty) {
+        return Err(fail(format!("node {} has no link", node_of_host(h as HostId))));
+    }
+    let switches = file.switches.iter().zip(switches).map(|(id, ports)| SwitchPlan {
+        level: 0,
+        ports,
+        router: Router::Table(TableBuilder::default().router(Policy::Hash, 0, 0)),
+        delay: scenario.switch.delay,
+        buffers: PortBuffers::Alike(scenario.switch.buffer.as_bytes() as u32),
+        is_first: file.nvswitches.binary_search(id).is_ok(),
+    });
+    let mut plan = Plan {
+        hosts: HostLinks::new(hosts.into_iter()),
+        external: 0,
+        switches: switches.collect(),
+        routing: HostRouting::Tables(BTreeMap::new()),
+        first_link: Vec::new(),
+    };
+    assign_levels(&plan.hosts, &mut plan.switches);
+    let mut of_switches: Vec<TableBuilder> = plan.switches.iter().map(|_| TableBuilder::default()).collect();
+    let several = |&h: &HostId| plan.host(h).len() > 1;
+    let mut of_hosts: BTreeMap<HostId, TableBuilder> =
+        (0..host_count).filter(several).map(|h| (h, TableBuilder::default())).collect();
+    let (mut distance, mut ports) = (Vec::new(), Vec::new());
+    for dst in 0..host_count {
+        plan.distances(dst, &mut distance);
+        if let Some(h) = (0..host_count).find(|&h| distance[h as usize] == FAR) {
+            return Err(no_way(node_of_host(h), dst));
+        }
+        // A switch that leads to some hosts only, as an NVSwitch, is on no path to the others.
+        for (table, node) in of_switches.iter_mut().zip(host_count..) {
+            plan.nearer_ports(node, dst, &distance, &mut ports);
+            table.add(&ports);
+        }
+        for (&h, table) in &mut of_hosts {
+            plan.nearer_ports(h, dst, &distance, &mut ports);
+            table.add(&ports);
+        }
+    }
+    let (policy, seed) = (policy(scenario.topology.routing), scenario.seed);
+    let of_host = |(h, table): (HostId, TableBuilder)| {
+        let router = table.router(policy, seed, HOST_DRAWS + u64::from(h));
+        (h, Router::Table(router))
+    };
+    plan.routing = HostRouting::Tables(of_hosts.into_iter().map(of_host).collect());
+    for ((switch, table), i) in plan.switches.iter_mut().zip(of_switches).zip(0..) {
+        switch.router = Router::Table(table.router(policy, seed, i));
+    }
+    Ok(plan)
+}
+
+/// The ends of every link, at its host or switch.
+fn ends(file: &HpccTopology) -> (Vec<Vec<Attachment>>, Vec<Vec<Attachment>>) {
+    let host_count = file.hosts();
+    let mut hosts: Vec<Vec<Attachment>> = vec![Vec::new(); host_count as usize];
+    let mut switches: Vec<Vec<Attachment>> = vec![Vec::new(); file.switches.len()];
+    let id = |n: u32| file.host_of(n).or_else(|| file.switch_of(n).map(|s| host_count + s));
+    for l in &file.links {
+        let (Some(a), Some(b)) = (id(l.a), id(l.b)) else { continue };
+        let port = |n: u32| match n.checked_sub(host_count) {
+            Some(s) => switches[s as usize].len() as u16,
+            None => hosts[n as usize].len() as u16,
+        };
+        let (pa, pb) = (port(a), port(b));
+        // The file gives the chance that a packet of 1,000 bytes (its own default) is damaged; a link has one per bit.
+        let bit_error_rate = -libm::expm1(libm::log1p(-l.packet_error_rate) / 8_000.0);
+        let link = Link { rate: l.rate, delay: l.delay, bit_error_rate };
+        for (me, peer, peer_port) in [(a, b, pb), (b, a, pa)] {
+            let end = Attachment { peer, peer_port, link };
+            match me.checked_sub(host_count) {
+                Some(s) => switches[s as usize].push(end),
+                None => hosts[me as usize].push(end),
+            }
+        }
+    }
+    (hosts, switches)
+}
+
+/// Level of a switch in a graph: one more than its distance from the nearest switch with hosts.
+fn assign_levels(hosts: &HostLinks, switches: &mut [SwitchPlan]) {
+    let first = hosts.len();
+    let mut queue: VecDeque<u32> = VecDeque::new();
+    for h in &hosts.ends {
+        let Some(s) = h.peer.checked_sub(first) else { continue };
+        if switches[s as usize].level == 0 {
+            switches[s as usize].level = 1;
+            queue.push_back(s);
+        }
+    }
+    while let Some(s) = queue.pop_front() {
+        let level = switches[s as usize].level;
+        let peers: Vec<u32> = switches[s as usize].ports.iter().filter_map(|a| a.peer.checked_sub(first)).collect();
+        for p in peers {
+            if switches[p as usize].level == 0 {
+                switches[p as usize].level = level.saturating_add(1);
+                queue.push_back(p);
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// How many links every box is from a host, as far as there is a way over switches.
+    fn distances(&self, dst: HostId, distance: &mut Vec<u32>) {
+        distance.clear();
+        distance.resize(self.nodes(), FAR);
+        distance[dst as usize] = 0;
+        let mut queue = VecDeque::from([dst]);
+        while let Some(node) = queue.pop_front() {
+            if node < self.hosts() && node != dst {
+                continue; // hosts forward nothing
+            }
+            for end in self.ends(node) {
+                if distance[end.peer as usize] == FAR {
+                    distance[end.peer as usize] = distance[node as usize] + 1;
+                    queue.push_back(end.peer);
+                }
+            }
+        }
+    }
+
+    /// The ports of a box that are on a shortest path to a host; if any leads to a switch that comes first, only such.
+    fn nearer_ports(&self, node: NodeId, dst: HostId, distance: &[u32], found: &mut Vec<PortId>) {
+        found.clear();
+        let (ends, mine) = (self.ends(node), distance[node as usize]);
+        let is_nearer = |end: &Attachment| {
+            let is_way = end.peer == dst || end.peer >= self.hosts();
+            is_way && distance[end.peer as usize].checked_add(1) == Some(mine)
+        };
+        found.extend((0..).zip(ends).filter(|(_, end)| is_nearer(end)).map(|(port, _)| port));
+        let is_first = |&port: &PortId| {
+            let switch = ends[port as usize].peer.checked_sub(self.hosts());
+            switch.is_some_and(|s| self.switches[s as usize].is_first)
+        };
+        if found.iter().any(is_first) {
+            found.retain(is_first);
+        }
+    }
+
+    /// Which outputs can wait for which, over all destinations. Nothing waits for a host's output: hosts forward nothing.
+    pub(super) fn dependencies(&self) -> Dependencies {
+        let links =
+            self.first_link.last().map_or(0, |&l| l as usize) + self.switches.last().map_or(1, |s| s.ports.len());
+        let mut d = Dependencies::new(links);
+        let mut distance = Vec::new();
+        let mut towards: Vec<Vec<PortId>> = vec![Vec::new(); self.switches.len()];
+        for dst in 0..self.hosts() {
+            self.distances(dst, &mut distance);
+            for (ports, node) in towards.iter_mut().zip(self.hosts()..) {
+                self.nearer_ports(node, dst, &distance, ports);
+            }
+            for (ports, node) in towards.iter().zip(self.hosts()..) {
+                for &p in ports {
+                    let next = self.peer(node, p).0;
+                    let Some(j) = next.checked_sub(self.hosts()) else { continue };
+                    for &q in &towards[j as usize] {
+                        d.add(self.link_index(node, p) as u32, self.link_index(next, q) as u32);
+                    }
+                }
+            }
+        }
+        d
+    }
+}

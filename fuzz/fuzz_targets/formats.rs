@@ -1,0 +1,62 @@
+//! Files of other simulators: whatever the bytes, a reader gives a value or an error with a message, and what it accepts is
+//! within its limits.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sluicenet_scenario::formats::{
+    parse_cdf, parse_connection_matrix, parse_hpcc_flows, parse_hpcc_topology, parse_htsim_topology, parse_pairs,
+};
+use sluicenet_scenario::{Error, PORTS_MAX, Result, SWITCH_PORTS_MAX, Warning};
+
+fn read<T>(outcome: Result<(T, Vec<Warning>)>) -> Option<T> {
+    match outcome {
+        Ok((value, warnings)) => {
+            assert!(warnings.iter().all(|w| !w.message.is_empty()));
+            Some(value)
+        }
+        Err(e) => {
+            let shown = Error::to_string(&e);
+            assert!(shown.starts_with("error: ") && shown.contains("f"), "{shown}");
+            None
+        }
+    }
+}
+
+fuzz_target!(|input: (u8, &[u8])| {
+    let (format, bytes) = input;
+    match format % 6 {
+        0 => {
+            let Some(t) = read(parse_hpcc_topology("f", bytes)) else { return };
+            assert!(t.hosts() >= 1 && t.links.iter().all(|l| l.a < t.nodes && l.b < t.nodes && l.a != l.b));
+            assert!(t.nvswitches.iter().all(|id| t.switch_of(*id).is_some()));
+            let mut ports = vec![0u32; t.nodes as usize];
+            t.links.iter().flat_map(|l| [l.a, l.b]).for_each(|node| ports[node as usize] += 1);
+            assert!(ports.iter().all(|&n| (1..=SWITCH_PORTS_MAX).contains(&n)) || t.nodes == 1);
+        }
+        1 => {
+            let Some(t) = read(parse_htsim_topology("f", bytes)) else { return };
+            let (m, w, links) = t.as_pgft();
+            assert_eq!(m.iter().map(|&m| u64::from(m)).product::<u64>(), u64::from(t.hosts));
+            // A radix is what the neighbours and the links to each make.
+            for (level, tier) in t.tiers.iter().enumerate() {
+                assert_eq!(u64::from(tier.radix_down), u64::from(m[level]) * u64::from(links[level]));
+                let up = w.get(level + 1).map_or(0, |&w| u64::from(w) * u64::from(links[level + 1]));
+                assert_eq!(u64::from(tier.radix_up), up);
+            }
+            assert!(u64::from(t.hosts) <= u64::from(PORTS_MAX));
+        }
+        2 => {
+            let Some(m) = read(parse_connection_matrix("f", bytes)) else { return };
+            assert!(m.connections.iter().all(|c| c.src < m.nodes && c.dst < m.nodes && c.src != c.dst));
+            let messages = m.connections.iter().filter(|c| c.is_message);
+            let mut ends = std::collections::BTreeMap::new();
+            for c in messages {
+                assert!(c.id > 0 && c.bytes.is_some());
+                assert_eq!(*ends.entry(c.id).or_insert((c.src, c.dst)), (c.src, c.dst));
+            }
+        }
+        3 => _ = read(parse_hpcc_flows("f", bytes)),
+        4 => _ = read(parse_cdf("f", bytes)),
+        _ => _ = read(parse_pairs("f", bytes, 4)),
+    }
+});
