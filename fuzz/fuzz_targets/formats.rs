@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use sluicenet_scenario::formats::{
     parse_cdf, parse_connection_matrix, parse_hpcc_flows, parse_hpcc_topology, parse_htsim_topology, parse_pairs,
 };
-use sluicenet_scenario::{Error, PORTS_MAX, Result, SWITCH_PORTS_MAX, Warning};
+use sluicenet_scenario::{Error, Hosts, PORTS_MAX, Result, SWITCH_PORTS_MAX, Scenario, Warning, Workload};
 
 fn read<T>(outcome: Result<(T, Vec<Warning>)>) -> Option<T> {
     match outcome {
@@ -22,9 +22,23 @@ fn read<T>(outcome: Result<(T, Vec<Warning>)>) -> Option<T> {
     }
 }
 
+/// Ranges of hosts, as a scenario has them.
+fn ranges(bytes: &[u8]) {
+    let is_plain = |b: &u8| (b' '..=b'~').contains(b) && !b"\"\\".contains(b);
+    let Some(text) = core::str::from_utf8(bytes).ok().filter(|_| bytes.iter().all(is_plain)) else { return };
+    let scenario = format!(
+        "[topology]\nkind = \"single-switch\"\nhosts = 64\n[[workload]]\nkind = \"incast\"\nreceiver = 63\nbytes = \"1 B\"\n\
+         senders = \"{text}\"\n"
+    );
+    let Ok(loaded) = Scenario::parse(&scenario, "f") else { return };
+    let Workload::Incast(incast) = &loaded.scenario.workloads[0] else { unreachable!() };
+    let Hosts::List(senders) = &incast.senders else { unreachable!() };
+    assert!(!senders.is_empty() && senders.iter().all(|&host| host < 63));
+}
+
 fuzz_target!(|input: (u8, &[u8])| {
     let (format, bytes) = input;
-    match format % 6 {
+    match format % 7 {
         0 => {
             let Some(t) = read(parse_hpcc_topology("f", bytes)) else { return };
             assert!(t.hosts() >= 1 && t.links.iter().all(|l| l.a < t.nodes && l.b < t.nodes && l.a != l.b));
@@ -57,6 +71,7 @@ fuzz_target!(|input: (u8, &[u8])| {
         }
         3 => _ = read(parse_hpcc_flows("f", bytes)),
         4 => _ = read(parse_cdf("f", bytes)),
-        _ => _ = read(parse_pairs("f", bytes, 4)),
+        5 => _ = read(parse_pairs("f", bytes, 4)),
+        _ => ranges(bytes),
     }
 });

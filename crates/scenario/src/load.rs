@@ -346,11 +346,12 @@ fn workloads(root: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result
     if tables.len() > WORKLOADS_MAX {
         return Err(root.error("workload", format!("{} workloads: at most {WORKLOADS_MAX}", tables.len())));
     }
+    let first = tables[0].1;
     let read = |(table, span)| Workload::read(root.doc, table, span, world, files);
     let workloads: Vec<Workload> = tables.into_iter().map(read).collect::<Result<_>>()?;
     if world.duration.is_none() && !workloads.iter().any(Workload::is_finite) {
-        let error = root.section("scenario")?.error_here("no workload of this scenario ends, and it has no duration");
-        return Err(error.hint("set scenario.duration"));
+        let error = root.doc.error(first, "no workload of this scenario ends, and it has no duration");
+        return Err(error.hint("set scenario.duration, or `bytes` of a flow"));
     }
     Ok(workloads)
 }

@@ -72,6 +72,7 @@ fn of(kind: &Kind) -> Value {
         Kind::Hosts => json!({ "anyOf": [
             { "type": "integer", "minimum": 1 },
             { "type": "array", "items": { "type": "integer", "minimum": 0 }, "minItems": 1, "uniqueItems": true },
+            { "type": "string", "pattern": "^ *[0-9]+ *(- *[0-9]+ *)?(, *[0-9]+ *(- *[0-9]+ *)?)*$" },
         ] }),
         Kind::Ports => {
             let pattern = "^(host [0-9]+|switch [0-9]+( port [0-9]+)?)$";

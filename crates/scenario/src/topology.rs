@@ -185,10 +185,14 @@ fn check_counts(s: &Section<'_>, shape: &Shape, external: u32) -> Result<()> {
     let radix = largest_radix(shape, external);
     if radix > u64::from(SWITCH_PORTS_MAX) {
         let alone = largest_radix(shape, 0) > u64::from(SWITCH_PORTS_MAX);
-        let key: &[&str] = match shape {
-            _ if !alone => &["external_hosts"],
-            Shape::Xgft { links, .. } if links.iter().any(|&n| n > 1) => &["level"],
-            _ => &names,
+        let fits_without_parallel_links = match shape {
+            Shape::Xgft { m, w, .. } => largest_radix(&xgft_of(m.clone(), w.clone()), 0) <= u64::from(SWITCH_PORTS_MAX),
+            _ => false,
+        };
+        let key: &[&str] = match (alone, fits_without_parallel_links) {
+            (false, _) => &["external_hosts"],
+            (true, true) => &["level"],
+            (true, false) => &names,
         };
         return Err(s
             .error_at(key, format!("a switch of {radix} ports is too large"))

@@ -108,7 +108,7 @@ fn kind(schema: &Value) -> String {
             return kinds.iter().find(|k| pattern.contains(k.0)).map_or("quantity", |k| k.1).into();
         }
         if any.iter().any(|s| s["uniqueItems"] == true) {
-            return "count, or list of hosts".into();
+            return "count, list, or ranges of hosts".into();
         }
         return any.iter().map(kind).collect::<Vec<_>>().join(", or ");
     }

@@ -187,54 +187,24 @@ impl Workloads {
     /// Prepares all workloads of a scenario.
     pub fn new(scenario: &Scenario, plan: &Arc<Plan>) -> Workloads {
         let mut makers: Vec<Maker> = Vec::new();
-        let mut finite = false;
         let mut warnings = Vec::new();
         for (i, w) in scenario.workloads.iter().enumerate() {
             let cx = Context { scenario, plan, number: i as u8 };
             makers.push(match w {
-                Workload::PartitionAggregate(w) => {
-                    finite |= w.queries.is_some();
-                    partition_aggregate::maker(&cx, w)
-                }
-                Workload::PartitionAggregate2(w) => {
-                    finite |= w.queries.is_some();
-                    two_tier::maker(&cx, w)
-                }
+                Workload::PartitionAggregate(w) => partition_aggregate::maker(&cx, w),
+                Workload::PartitionAggregate2(w) => two_tier::maker(&cx, w),
                 Workload::Background(w) => background::maker(&cx, w),
-                Workload::Incast(w) => {
-                    finite = true;
-                    incast::maker(&cx, w)
-                }
-                Workload::Hotspot(w) => {
-                    finite = true;
-                    hotspot::maker(&cx, w)
-                }
-                Workload::HotspotBenchmark(w) => {
-                    finite = true;
-                    hotspot::benchmark(&cx, w)
-                }
-                Workload::Permutation(w) => {
-                    finite |= w.bytes.is_some();
-                    planned::permutation(&cx, w)
-                }
-                Workload::Shuffle(w) => {
-                    finite = true;
-                    shuffle::maker(&cx, w)
-                }
-                Workload::Flow(w) => {
-                    finite |= w.bytes.is_some();
-                    planned::single(&cx, w)
-                }
-                Workload::FlowFile(w) => {
-                    finite = true;
-                    planned::file(&cx, w, &mut warnings)
-                }
-                Workload::Poisson(w) => {
-                    finite = true;
-                    planned::poisson(&cx, w, &mut warnings)
-                }
+                Workload::Incast(w) => incast::maker(&cx, w),
+                Workload::Hotspot(w) => hotspot::maker(&cx, w),
+                Workload::HotspotBenchmark(w) => hotspot::benchmark(&cx, w),
+                Workload::Permutation(w) => planned::permutation(&cx, w),
+                Workload::Shuffle(w) => shuffle::maker(&cx, w),
+                Workload::Flow(w) => planned::single(&cx, w),
+                Workload::FlowFile(w) => planned::file(&cx, w, &mut warnings),
+                Workload::Poisson(w) => planned::poisson(&cx, w, &mut warnings),
             });
         }
+        let finite = scenario.workloads.iter().any(Workload::is_finite);
         Workloads { makers, finite, warnings }
     }
 

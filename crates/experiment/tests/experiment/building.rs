@@ -50,6 +50,26 @@ fn queues_of_a_topology_file_are_the_buffers() {
     assert!(message.contains("a `Bundle` of 3 does not divide `Radix_Down 2` of tier 1"), "{message}");
 }
 
+#[test]
+fn endless_flows_end_with_the_finite_work() {
+    let dir = Dir::new("world-endless");
+    dir.file("m.cm", "Nodes 4\nConnections 2\n0->1 start 0 size 0\n2->3 start 0 size 1000000\n");
+    let network = "[topology]\nkind = \"single-switch\"\nhosts = 4\n";
+    let endless = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\n";
+    let finite = "[[workload]]\nkind = \"incast\"\nsenders = \"2-3\"\nreceiver = 1\nbytes = \"1 MB\"\n";
+    let file = "[[workload]]\nkind = \"flow-file\"\nformat = \"htsim\"\nfile = \"m.cm\"\n";
+    for level in ["packet", "flow"] {
+        for (work, finished) in [(format!("{endless}{finite}"), 2), (file.to_owned(), 1)] {
+            let text = format!("[scenario]\nlevel = \"{level}\"\n{network}{work}");
+            let o = attempt(&load(&text, "endless", &dir.0).unwrap_or_else(|e| panic!("{e}")), 1, None).unwrap();
+            assert_eq!((o.flows.started, o.flows.finished), (finished + 1, finished), "{text}");
+        }
+    }
+    dir.file("m.cm", "Nodes 4\nConnections 1\n0->1 start 0 size 0\n");
+    let e = load(&format!("{network}{file}"), "endless", &dir.0).unwrap_err();
+    assert!(e.to_string().contains("no workload of this scenario ends"), "{e}");
+}
+
 /// Faults that show only when the world is built point at the scenario all the same.
 #[test]
 fn what_cannot_be_built_says_where() {

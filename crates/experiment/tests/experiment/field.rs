@@ -280,5 +280,10 @@ fn parallel_links_where_they_cannot_be_are_refused() {
     refused(&tree("", "4094"), "t.toml:5", "ports is too large");
     refused(&tree("routing = \"flow-scheduler\"", "2"), "t.toml:7", "a fat-tree with one link between two switches");
     refused(&tree("routing = \"switch-ar\"", "2"), "t.toml:4", "parallel links join the same two");
+    refused(
+        &tree("[[failure]]\nport = \"switch 0 port 2\"\nat = \"1 ms\"", "2"),
+        "t.toml:4",
+        "a fat-tree with one link between two switches",
+    );
     refused(&tree("[xco]\nenabled = true\ncontroller = 0", "2"), "t.toml", "which of several paths");
 }

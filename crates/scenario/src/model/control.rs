@@ -111,6 +111,10 @@ fn failing_port(s: &Section<'_>, topology: &Topology, counts: &Counts) -> Result
         let error = s.error_here("what fails is told by the switches of a fat-tree, and this network is none");
         return Err(error.hint("topology.kind = \"fat-tree\" of at most 254 ports, without external hosts"));
     };
+    if topology.has_parallel_links() {
+        let error = s.error_here("failures are told to a fat-tree with one link between two switches");
+        return Err(error.hint("leave `links` out of [[topology.level]]"));
+    }
     if topology.routing.is_per_frame() {
         let error = s.error_here("switches that choose anew for every frame go around nothing");
         return Err(error.hint("another topology.routing"));

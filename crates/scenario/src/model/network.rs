@@ -268,6 +268,15 @@ impl Topology {
         topology::counts(&self.shape, self.external_hosts)
     }
 
+    /// Whether several links join two boxes of a tree.
+    pub(crate) fn has_parallel_links(&self) -> bool {
+        match &self.shape {
+            Shape::Xgft { links, .. } => !is_single(links),
+            Shape::Htsim { file } => !is_single(&file.content.as_pgft().2),
+            Shape::Hpcc { .. } => false,
+        }
+    }
+
     /// The parts of a tree of two levels or more.
     pub fn blocks(&self) -> Option<Blocks> {
         let m = match &self.shape {

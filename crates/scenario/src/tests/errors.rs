@@ -145,7 +145,7 @@ fn topologies_beyond_the_limits_are_refused_by_arithmetic() {
         ("[4, 0]", "[1, 1]", "`m` of 0 is out of range"),
         ("[4, 9999999999]", "[1, 1]", "out of range"),
     ] {
-        let text = with("m = [4, 4]\nw = [1, 2]", &format!("m = {m}\nw = {w}"));
+        let text = with("m = [4, 4]\nw = [1, 2]", &format!("m = {m}\nw = {w}")).replacen("links = 2\n", "", 1);
         let d = refused(&text);
         assert!(d.message.contains(message), "{m} {w}: {d:#?}");
         assert!(d.line == 13 || d.line == 14, "{d:#?}");
@@ -159,7 +159,7 @@ fn topologies_beyond_the_limits_are_refused_by_arithmetic() {
     expect(&other("kind = \"k-ary-n-tree\"\nk = 4\nn = 3\nslimmed = [2]"), "[2]", "2 levels of switches");
     expect(&other("kind = \"hpcc\"\nfile = \"x.txt\""), "\"x.txt\"", "no folder to read files from");
     let many = "external_hosts = 9000";
-    expect(&with("external_hosts = 4", many), "9000", "a switch of 4504 ports is too large");
+    expect(&with("external_hosts = 4", many), "9000", "a switch of 4508 ports is too large");
     expect(&with("level = 2", "level = 3"), "3\nrate", "there is no level 3: the tree has 2");
 }
 
@@ -212,7 +212,23 @@ fn workloads() {
     expect(&with("warmup_queries = 10", "warmup_queries = 100"), "100\nmessage", "every query is warm-up");
     expect(&with("workers = [1, 2, 3]", "workers = [0]"), "[0]\nrequest", "an aggregator and a worker");
     let text = MINIMAL.replace("bytes = \"1 MB\"", "");
-    expect(&text, "[[workload]]", "an endless flow in a run without an end");
+    expect(&text, "[[workload]]", "no workload of this scenario ends, and it has no duration");
+    let endless = "[[workload]]\nkind = \"flow\"\nsrc = 1\ndst = 0\n";
+    assert!(Scenario::parse(&format!("{MINIMAL}{endless}"), "t.toml").is_ok(), "it ends with the finite flow");
+    for (value, message) in [
+        ("\"16-79\"", "there is no host 79: the last one is 19"),
+        ("\"7-3\"", "the range 7-3 ends before it begins"),
+        ("\"0-3, 2\"", "host 2 is listed twice"),
+        ("\"all\"", "`all` is not a host"),
+        ("true", ""),
+    ] {
+        let e = refused(&with("senders = 8", &format!("senders = {value}")));
+        assert!(e.message.contains(message), "{e:?}");
+        assert!(
+            value == "\"0-3, 2\"" || e.expected.contains("a count as 16, a list as [0, 2, 5], or ranges as"),
+            "{e:?}"
+        );
+    }
     let text = MINIMAL.replace("bytes", "rate = \"1 Gb/s\"\nbytes");
     expect(&text, "\"1 Gb/s\"", "a stream finds its own rate");
     expect(&MINIMAL.replace("[[workload]]", "[workload]"), "[workload]", "a table where a list of tables should be");
@@ -423,7 +439,7 @@ fn hotspots() {
         ("[0, 1]", "[0, 4]", "4]", "`sources` of 4 is out of range"),
         ("[0, 1]", "[1, 1]", "1]\ndest", "listed twice"),
         ("[0, 1]", "-1", "-1", "out of range"),
-        ("[0, 1]", "nan", "nan", "a whole number"),
+        ("[0, 1]", "nan", "nan", "a count as 16, a list as"),
         ("[0, 1]", "4", "4\ndest", "4 sources: the network has 3 hosts but the receiver"),
         ("sources = [0, 1]\n", "", "[[workload]]", "`sources` is missing"),
         ("destination = 3", "destination = 4", "4\nmess", "there is no host 4"),

@@ -11,7 +11,7 @@ fn the_full_scenario_is_what_it_says() {
     assert_eq!(loaded.warnings, vec![]);
     let s = &loaded.scenario;
     assert_eq!((s.name.as_str(), s.seed, s.flow_control()), ("full", 7, FlowControl::Zz));
-    assert_eq!(s.topology.counts(), Counts { hosts: 16, external: 4, switches: 6, ports: 4 * 6 + 2 * 4 + 16 + 2 * 4 });
+    assert_eq!(s.topology.counts(), Counts { hosts: 16, external: 4, switches: 6, ports: 4 * 8 + 2 * 8 + 16 + 2 * 4 });
     assert_eq!(s.topology.levels[0].rate, Rate::gbps(10));
     assert_eq!(s.topology.levels[1].rate, Rate::gbps(40));
     assert_eq!(s.pfc.lossless, 0b1001);

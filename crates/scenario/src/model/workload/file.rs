@@ -75,10 +75,6 @@ fn content(
         return Err(Error::line(path, f.line, "failure ...", "failed links are not simulated")
             .hint("remove the line: a scenario must not quietly differ from its file"));
     }
-    if let Some(c) = matrix.connections.iter().find(|c| c.bytes.is_none() && world.duration.is_none()) {
-        return Err(Error::line(path, c.line, "... size 0", "an endless flow in a run without an end")
-            .hint("set scenario.duration"));
-    }
     if let Some(c) = matrix.connections.iter().find(|c| c.prio.is_some()) {
         let message = "`prio` is htsim's order of flows at a sender, not a frame's priority: not used".to_string();
         files.warnings.push(Warning { file: path.into(), line: c.line, message });
@@ -87,6 +83,16 @@ fn content(
 }
 
 impl FlowFile {
+    /// Whether one of its flows ends.
+    pub(super) fn is_finite(&self) -> bool {
+        match &self.content {
+            FlowFileContent::Hpcc { .. } => true,
+            FlowFileContent::Htsim { file } => {
+                file.content.connections.is_empty() || file.content.connections.iter().any(|c| c.bytes.is_some())
+            }
+        }
+    }
+
     pub(super) fn check(&self, s: &Section<'_>, world: &World<'_>, _: &mut Files) -> Result<()> {
         let by = |own: u8| self.priority.unwrap_or(own);
         match &self.content {

@@ -3,6 +3,7 @@
 mod background;
 mod benchmark;
 mod file;
+mod hosts;
 mod many_to_one;
 mod planned;
 mod queries;
@@ -11,6 +12,7 @@ mod world;
 pub use background::{Background, LoadBasis, Poisson};
 pub use benchmark::{Generated, HotspotBenchmark};
 pub use file::{FlowFile, FlowFileContent};
+pub use hosts::Hosts;
 pub use many_to_one::{Connections, Hotspot, Incast, Phase};
 pub use planned::{Flow, Pattern, Permutation, Shuffle};
 pub use queries::{Layout, PartitionAggregate, PartitionAggregate2};
@@ -49,60 +51,6 @@ impl Transport {
     /// Whether a flow has a connection, to be closed.
     pub fn connects(self) -> bool {
         self != Transport::Udp
-    }
-}
-
-/// Hosts by number or by name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Hosts {
-    /// This many of them; the workload says which.
-    Count(u32),
-    /// These, in this order, none twice.
-    List(Vec<u32>),
-}
-
-impl Hosts {
-    /// How many.
-    pub fn len(&self) -> usize {
-        match self {
-            Hosts::Count(n) => *n as usize,
-            Hosts::List(list) => list.len(),
-        }
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The value of a key: a count of hosts of the network, or a list of any of them.
-    pub(crate) fn read(s: &Section<'_>, name: &str, counts: &Counts) -> Result<Option<Hosts>> {
-        let Some(node) = s.get(name) else { return Ok(None) };
-        let Value::List(list) = &node.value else {
-            return u32::read(s, name, node, &(1..=counts.hosts)).map(|n| Some(Hosts::Count(n)));
-        };
-        let mut seen = std::collections::BTreeSet::new();
-        let mut hosts = Vec::new();
-        for node in list {
-            let host = u32::read(s, name, node, &(0..=counts.endpoints() - 1))?;
-            if !seen.insert(host) {
-                return Err(s.doc.error(node.span, format!("host {host} is listed twice")));
-            }
-            hosts.push(host);
-        }
-        if hosts.is_empty() {
-            return Err(s.error(name, format!("`{name}` is empty")));
-        }
-        Ok(Some(Hosts::List(hosts)))
-    }
-
-    /// The hosts that a list names; a count is of the network's own.
-    fn named(&self) -> &[u32] {
-        match self {
-            Hosts::List(list) => list,
-            Hosts::Count(_) => &[],
-        }
     }
 }
 
@@ -226,7 +174,8 @@ impl Workload {
             Workload::Permutation(w) => w.bytes.is_some(),
             Workload::Flow(w) => w.bytes.is_some(),
             Workload::Incast(_) | Workload::Hotspot(_) | Workload::HotspotBenchmark(_) => true,
-            Workload::Shuffle(_) | Workload::FlowFile(_) | Workload::Poisson(_) => true,
+            Workload::FlowFile(w) => w.is_finite(),
+            Workload::Shuffle(_) | Workload::Poisson(_) => true,
         }
     }
 }

@@ -5,7 +5,6 @@ use crate::error::Result;
 use crate::losses::Losses;
 use crate::model::{Adapter, Counts, Server, Shape, Topology, WhenFull};
 use crate::setting::Section;
-use crate::units::Bytes;
 use core::ops::Range;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -118,15 +117,6 @@ impl World<'_> {
             return Ok(());
         }
         Err(s.error("rate", "a stream finds its own rate").hint("`rate` is for transport = \"udp\""))
-    }
-
-    /// Refuses an endless flow in a run without a duration.
-    pub fn check_end(&self, s: &Section<'_>, bytes: Option<Bytes>) -> Result<()> {
-        if bytes.is_some() || self.duration.is_some() {
-            return Ok(());
-        }
-        let error = s.error("bytes", "an endless flow in a run without an end");
-        Err(error.hint("give it `bytes`, or set scenario.duration"))
     }
 
     /// Refuses chassis of a level that the network has not.
