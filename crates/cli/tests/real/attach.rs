@@ -23,6 +23,19 @@ impl Empty {
     pub fn new(test: &str) -> Empty {
         let (dir, name) = (Dir::new(&format!("attach-{test}")), format!("{test}{}", std::process::id()));
         let child = run(&dir, &name);
+        Empty::started(child, dir, name)
+    }
+    /// One that takes so many ports, by its file.
+    pub fn for_ports(test: &str, ports: usize) -> Empty {
+        let (dir, name) = (Dir::new(&format!("attach-{test}")), format!("{test}{}", std::process::id()));
+        let (file, control) = (dir.0.join("vs.toml"), dir.path("vs.sock"));
+        let keys = format!("[switch]\nname = \"{name}\"\ncontrol = \"{control}\"\nhotplug = true\nports = {ports}\n");
+        std::fs::write(&file, keys).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
+        let child = command.args(["--quiet", "switch", "run"]).arg(file).stdout(Stdio::null()).spawn().unwrap();
+        Empty::started(child, dir, name)
+    }
+    fn started(child: Child, dir: Dir, name: String) -> Empty {
         let empty = Empty { child, dir, name, namespaces: Vec::new() };
         empty.wait();
         empty

@@ -29,7 +29,10 @@ struct Net {
 
 impl Net {
     fn new(test: &str, version: &str) -> Net {
-        let switch = Empty::new(&format!("cni{test}"));
+        Net::at(Empty::new(&format!("cni{test}")), version)
+    }
+
+    fn at(switch: Empty, version: &str) -> Net {
         let name = format!("sluice-{}", switch.name);
         let config = json!({
             "cniVersion": version,
@@ -357,9 +360,8 @@ fn many_containers_at_once_leave_nothing() {
     if let Some(what) = lacks() {
         return println!("skipped: {what}");
     }
-    // A switch has 64 ports.
-    const MANY: usize = 60;
-    let mut net = Net::new("many", "1.0.0");
+    const MANY: usize = 100;
+    let mut net = Net::at(Empty::for_ports("cnimany", MANY), "1.0.0");
     let all: Vec<String> = (0..MANY).map(|n| net.container(n)).collect();
     let at_once = |command: &str| {
         let children: Vec<Child> = all.iter().map(|netns| start(command, netns, &net.config, &[])).collect();

@@ -15,6 +15,7 @@ mod switch;
 mod switch_helper;
 mod switch_locked;
 mod switch_overlay;
+mod switch_paused;
 mod switch_restart;
 mod switch_start;
 mod switch_tcp;

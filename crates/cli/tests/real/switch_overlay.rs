@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Ends with the test.
-struct Program(Child);
+pub struct Program(pub Child);
 
 impl Drop for Program {
     fn drop(&mut self) {
@@ -25,8 +25,10 @@ const FAB: usize = 0;
 const CTL: usize = 1;
 const TENANTS: [(usize, u8); 4] = [(2, 1), (3, 1), (4, 2), (5, 2)];
 const DHCP_SERVER: usize = 5;
+/// However slow the machine, nothing is taken for stuck, and the room is for a neighbour as slow.
+const SLOW_MACHINE: &str = "response = \"500 ms\"\n[watchdog]\ndetection_time = \"3600 s\"\n";
 
-fn inside(netns: &str, line: &str) -> Command {
+pub fn inside(netns: &str, line: &str) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", netns]).args(line.split(' '));
     command
@@ -50,8 +52,8 @@ fn pings(netns: &str, line: &str) {
     assert!(said.contains(" 0% packet loss"), "{line}: {said}");
 }
 
-/// The namespaces with their devices and addresses.
-fn prepare(all: &Namespaces) -> Result<(), String> {
+/// The namespaces with their devices and addresses: six of them.
+pub fn prepare(all: &Namespaces) -> Result<(), String> {
     let name = |n: usize| all.0[n].as_str();
     system(&format!("ip -n {} link add u1 type veth peer name u2", name(FAB)))?;
     for n in 1..=2 {
@@ -75,13 +77,13 @@ fn prepare(all: &Namespaces) -> Result<(), String> {
     Ok(())
 }
 
-/// The file of a server.
-fn file(all: &Namespaces, folder: &Path, n: u8, stack: &str) -> String {
+/// The file of a server, with more keys of its uplink and more sections.
+pub fn file(all: &Namespaces, folder: &Path, n: u8, uplink: &str, stack: &str) -> String {
     let [fab, ctl] = [FAB, CTL].map(|n| &all.0[n]);
     let other = 3 - n;
     let mut file = format!(
-        "log = \"json\"\n[watchdog]\ndetection_time = \"3600 s\"\n[uplink]\ndevice = \"u{n}\"\nnetns = \"{fab}\"\n\
-         mac = \"02:00:00:00:01:0{n}\"\nrate = \"1 Gb/s\"\nresponse = \"500 ms\"\n[overlay]\naddress = \"172.16.0.1{n}\"\n\
+        "log = \"json\"\n[uplink]\ndevice = \"u{n}\"\nnetns = \"{fab}\"\nmac = \"02:00:00:00:01:0{n}\"\n\
+         rate = \"1 Gb/s\"\n{uplink}[overlay]\naddress = \"172.16.0.1{n}\"\n\
          controller = \"172.16.0.1:49789\"\ncontroller_netns = \"{ctl}\"\nkey = \"{}/s{n}.key\"\n{stack}\
          [[network]]\ntenant = 7\nvni = 7007\n[[server]]\naddress = \"172.16.0.1{other}\"\n\
          mac = \"02:00:00:00:01:0{other}\"\n",
@@ -100,7 +102,7 @@ fn file(all: &Namespaces, folder: &Path, n: u8, stack: &str) -> String {
     file
 }
 
-fn controller(all: &Namespaces, folder: &Path) -> Program {
+pub fn controller(all: &Namespaces, folder: &Path) -> Program {
     let mut text = format!("[controller]\nlisten = \"172.16.0.1:49789\"\nnetns = \"{}\"\n", all.0[CTL]);
     for n in 1..=2u8 {
         let key = folder.join(format!("s{n}.key"));
@@ -180,7 +182,8 @@ fn frames_of_every_kind_reach_the_tenants_of_another_server() {
     {
         println!("with {stack:?}");
         let _controller = controller(&all, &folder);
-        let servers = [1, 2].map(|n| Running::start(&format!("overlay{i}{n}"), &file(&all, &folder, n, stack)));
+        let servers =
+            [1, 2].map(|n| Running::start(&format!("overlay{i}{n}"), &file(&all, &folder, n, SLOW_MACHINE, stack)));
         for server in &servers {
             server.until("everybody is there", |s| s.ports.iter().all(|p| p.number.is_some()));
         }
