@@ -50,7 +50,8 @@ impl Drop for Running {
 }
 
 fn mac(port: usize) -> [u8; 6] {
-    [2, 0, 0, 0, 1, port as u8]
+    let [high, low] = (port as u16).to_be_bytes();
+    [2, 0, 0, 1, high, low]
 }
 
 fn frame(from: usize, to: usize) -> Vec<u8> {
@@ -360,20 +361,29 @@ pub fn blocked(time: Duration, interrupt: &AtomicBool) -> Result<Blocked, PortsE
 /// Cost of a port that sends forged frames for others.
 #[derive(Clone, Debug, Serialize)]
 pub struct Spoofed {
-    /// Rounds, each of them once without and once with the attacker.
+    /// Rounds, each of them once without a third sender, once with the attacker, and once with an honest sender.
     pub rounds: usize,
-    /// Frames a second between two locked ports, in millions, while no other port sends: the median of the rounds.
+    /// Frames a second between two locked ports, in millions, while no other port sends: the median of the rounds. The third
+    /// program has a core of its own in a switch that is under attack, so its own time is never counted.
     pub alone_mpps: f64,
     /// Frames a second while a third locked port always has forged frames to send.
     pub beside_attacker_mpps: f64,
+    /// Frames a second while that port sends as many frames that it may send, to a fourth port.
+    pub beside_honest_mpps: f64,
     /// Cost of the attacker, in percent: the median of the rounds; negative when there is none.
     pub cost_percent: f64,
     /// In the round in which it cost least.
     pub least_cost_percent: f64,
     /// In the round in which it cost most.
     pub most_cost_percent: f64,
+    /// Cost of the honest sender.
+    pub honest_cost_percent: f64,
+    /// Cost of the attacker if its program has the same core, so that its time counts too.
+    pub same_core_cost_percent: f64,
     /// Forged frames that were counted at the attacker.
     pub refused: u64,
+    /// Frames of the honest sender.
+    pub honest: u64,
     /// Forged frames that reached another port.
     pub arrived: u64,
     /// Lost frames of the others.
@@ -381,11 +391,25 @@ pub struct Spoofed {
 }
 
 /// What one part of a round saw.
+#[derive(Default)]
 struct Campaign {
     mpps: f64,
+    /// The rate if the time of the third program counts.
+    same_core_mpps: f64,
     refused: u64,
+    honest: u64,
     arrived: u64,
     lost: u64,
+}
+
+/// What the third port sends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Third {
+    Nothing,
+    /// As many as the switch takes.
+    Forged,
+    /// As many as it takes of an attacker.
+    Honest,
 }
 
 fn own(port: usize) -> Access {
@@ -420,50 +444,72 @@ fn forged() -> Vec<Vec<u8>> {
     ]
 }
 
-fn campaign(attacks: bool, time: Duration) -> Result<Campaign, PortsError> {
-    let mut engine = Engine::new(3, ValeConfig { watchdog: WatchdogConfig::OFF, ..ValeConfig::default() });
+/// Rounds between two turns of the third program.
+const TURNS: usize = 64;
+
+fn campaign(third: Third, time: Duration) -> Result<Campaign, PortsError> {
+    let mut engine = Engine::new(4, ValeConfig { watchdog: WatchdogConfig::OFF, ..ValeConfig::default() });
     let mut clients = Vec::new();
-    for k in 0..3 {
+    for k in 0..4 {
         let access = engine.plug_shm(k, &format!("bench-{k}"), BLOCKED_BUFFERS)?;
         engine.set_access(k, own(k));
         engine.give(mac(k), 0, k);
         clients.push(Client::open(access.memory)?);
     }
     let (flow, forged) = (datagram(0, 1, 1, [0x10, 0, 0x10, 0]), forged());
-    let (mut sent, mut received, mut arrived, mut next) = (0u64, 0u64, 0u64, 0);
+    let allowed = datagram(2, 3, 3, [0x10, 0, 0x10, 0]);
+    let (mut sent, mut received, mut arrived, mut next, mut honest) = (0u64, 0u64, 0u64, 0, 0u64);
     let mut into = [0; 64];
-    let started = Instant::now();
+    let (started, mut others) = (Instant::now(), Duration::ZERO);
     while received == 0 || started.elapsed() < time {
-        for turn in 0..64 {
+        for turn in 0..TURNS {
             for _ in 0..32 {
                 sent += u64::from(clients[0].send(&flow)?);
             }
             let _ = clients[0].publish();
-            // A core of its own would do that beside the switch.
-            if attacks && turn == 0 {
-                while clients[2].send(&forged[next % forged.len()])? {
-                    next += 1;
+            if turn == 0 && third != Third::Nothing {
+                let before = Instant::now();
+                match third {
+                    Third::Nothing => {}
+                    Third::Forged => {
+                        while clients[2].send(&forged[next % forged.len()])? {
+                            next += 1;
+                        }
+                    }
+                    Third::Honest => {
+                        for _ in 0..TURNS {
+                            honest += u64::from(clients[2].send(&allowed)?);
+                        }
+                        while clients[3].receive(&mut into)?.is_some() {}
+                        let _ = clients[3].publish();
+                    }
                 }
                 let _ = clients[2].publish();
+                others += before.elapsed();
             }
             engine.round();
             while clients[1].receive(&mut into)?.is_some() {
-                let honest = into == flow[..];
-                (received, arrived) = (received + u64::from(honest), arrived + u64::from(!honest));
+                let is_honest = into == flow[..];
+                (received, arrived) = (received + u64::from(is_honest), arrived + u64::from(!is_honest));
             }
             let _ = clients[1].publish();
         }
     }
-    let mpps = received as f64 / started.elapsed().as_secs_f64() / 1e6;
+    let took = started.elapsed();
+    let [mpps, same_core_mpps] = [took - others, took].map(|took| received as f64 / took.as_secs_f64() / 1e6);
     while engine.round() > 0 || engine.queued() > 0 {
-        while clients[1].receive(&mut into)?.is_some() {
-            let honest = into == flow[..];
-            (received, arrived) = (received + u64::from(honest), arrived + u64::from(!honest));
+        for k in [1, 3] {
+            while clients[k].receive(&mut into)?.is_some() {
+                let is_honest = into == flow[..];
+                if k == 1 {
+                    (received, arrived) = (received + u64::from(is_honest), arrived + u64::from(!is_honest));
+                }
+            }
+            let _ = clients[k].publish();
         }
-        let _ = clients[1].publish();
     }
     let refused = engine.report(2).map_or(0, |r| r.counters.refused.total_frames());
-    Ok(Campaign { mpps, refused, arrived, lost: sent - received })
+    Ok(Campaign { mpps, same_core_mpps, refused, honest, arrived, lost: sent - received })
 }
 
 /// Measures one flow between locked ports with and without a third one that sends forged frames, in turn, on one core.
@@ -472,30 +518,41 @@ fn campaign(attacks: bool, time: Duration) -> Result<Campaign, PortsError> {
 /// Memory was not to be had.
 pub fn spoofed(time: Duration, interrupt: &AtomicBool) -> Result<Spoofed, PortsError> {
     const ROUNDS: u32 = 20;
-    let mut rounds = Vec::new();
+    const PARTS: [Third; 3] = [Third::Nothing, Third::Forged, Third::Honest];
+    let mut rounds: Vec<[Campaign; 3]> = Vec::new();
     for _ in 0..ROUNDS {
         if interrupt.load(Ordering::Relaxed) {
             break;
         }
-        rounds.push((campaign(false, time / (2 * ROUNDS))?, campaign(true, time / (2 * ROUNDS))?));
+        let mut round = [(); 3].map(|()| Campaign::default());
+        for (part, third) in round.iter_mut().zip(PARTS) {
+            *part = campaign(third, time / (3 * ROUNDS))?;
+        }
+        rounds.push(round);
     }
-    let sorted = |of: &dyn Fn(&(Campaign, Campaign)) -> f64| {
+    let sorted = |of: &dyn Fn(&[Campaign; 3]) -> f64| {
         let mut values: Vec<f64> = rounds.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
         values
     };
     let median = |values: &[f64]| values.get(values.len() / 2).copied().unwrap_or(f64::NAN);
-    let cost = sorted(&|(alone, beside)| (1.0 - beside.mpps / alone.mpps) * 100.0);
+    let cost = sorted(&|[alone, beside, _]| (1.0 - beside.mpps / alone.mpps) * 100.0);
     Ok(Spoofed {
         rounds: rounds.len(),
-        alone_mpps: median(&sorted(&|r| r.0.mpps)),
-        beside_attacker_mpps: median(&sorted(&|r| r.1.mpps)),
+        alone_mpps: median(&sorted(&|r| r[0].mpps)),
+        beside_attacker_mpps: median(&sorted(&|r| r[1].mpps)),
+        beside_honest_mpps: median(&sorted(&|r| r[2].mpps)),
         cost_percent: median(&cost),
         least_cost_percent: cost.first().copied().unwrap_or(f64::NAN),
         most_cost_percent: cost.last().copied().unwrap_or(f64::NAN),
-        refused: rounds.iter().map(|r| r.1.refused).sum(),
-        arrived: rounds.iter().map(|(a, b)| a.arrived + b.arrived).sum(),
-        lost: rounds.iter().map(|(a, b)| a.lost + b.lost).sum(),
+        honest_cost_percent: median(&sorted(&|[alone, _, beside]| (1.0 - beside.mpps / alone.mpps) * 100.0)),
+        same_core_cost_percent: median(&sorted(&|[alone, beside, _]| {
+            (1.0 - beside.same_core_mpps / alone.same_core_mpps) * 100.0
+        })),
+        refused: rounds.iter().map(|r| r[1].refused).sum(),
+        honest: rounds.iter().map(|r| r[2].honest).sum(),
+        arrived: rounds.iter().flatten().map(|part| part.arrived).sum(),
+        lost: rounds.iter().flatten().map(|part| part.lost).sum(),
     })
 }
 

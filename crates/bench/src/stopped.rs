@@ -21,8 +21,9 @@ const STOPS: usize = 2;
 const OF_SENDER: u32 = 5;
 const PORT: u16 = 7000;
 const PAYLOAD: usize = 1_000;
-/// How long the senders have to fill the programs' sockets.
+/// How long the senders have to fill the programs' sockets, and how long none may fill before no other one does.
 const FILL_AT_MOST: Duration = Duration::from_secs(3);
+const FILLS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The measurement.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +49,10 @@ pub struct Figures {
     pub without_kpps: f64,
     /// The median of the ratios of neighbouring windows.
     pub ratio: f64,
+    /// The lowest ratio.
+    pub ratio_least: f64,
+    /// The highest ratio.
+    pub ratio_most: f64,
     /// Datagrams for the programs that they had not received at the end.
     pub lost: u64,
     /// Datagrams sent to the programs.
@@ -153,9 +158,17 @@ fn measure(
             break;
         }
         counts.floods.store(true, Ordering::Relaxed);
-        let start = Instant::now();
-        while stuck_now()? < what.receivers.into() && start.elapsed() < FILL_AT_MOST && !is_stopped() {
+        let (start, mut most, mut grew) = (Instant::now(), 0, Instant::now());
+        while most < what.receivers.into()
+            && start.elapsed() < FILL_AT_MOST
+            && grew.elapsed() < FILLS_WITHIN
+            && !is_stopped()
+        {
             std::thread::sleep(Duration::from_millis(20));
+            let stuck = stuck_now()?;
+            if stuck > most {
+                (most, grew) = (stuck, Instant::now());
+            }
         }
         let beside = window();
         let stuck_then = stuck_now()?;
@@ -172,6 +185,8 @@ fn measure(
     let stuck = stuck.into_iter().min().unwrap_or_default();
     let sent: u64 = counts.sent.iter().map(|sent| sent.load(Ordering::Acquire)).sum();
     let received: u64 = sinks.iter().map(Sink::received).sum();
+    let ratio_least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let ratio_most = ratios.iter().copied().fold(0.0, f64::max);
     let [with_kpps, without_kpps, ratio] = [with, without, ratios].map(|mut values| median(&mut values));
     Ok(Figures {
         receivers: what.receivers,
@@ -179,6 +194,8 @@ fn measure(
         with_kpps,
         without_kpps,
         ratio,
+        ratio_least,
+        ratio_most,
         lost: sent.saturating_sub(received),
         sent,
     })

@@ -167,8 +167,10 @@ impl StoppedArgs {
         if global.json {
             output::json(&all);
         } else {
-            let mut t =
-                Table::new(1, ["stopped", "stuck", "others, kpps", "without them", "ratio", "sent to them", "lost"]);
+            let mut t = Table::new(
+                1,
+                ["stopped", "stuck", "others, kpps", "without them", "ratio", "range", "sent to them", "lost"],
+            );
             for f in &all {
                 t.row([
                     &count(f.receivers.into()),
@@ -176,6 +178,7 @@ impl StoppedArgs {
                     &format!("{:.1}", f.with_kpps),
                     &format!("{:.1}", f.without_kpps),
                     &format!("{:.3}", f.ratio),
+                    &format!("{:.2} to {:.2}", f.ratio_least, f.ratio_most),
                     &count(f.sent),
                     &count(f.lost),
                 ]);
@@ -245,7 +248,7 @@ struct Seconds {
 #[derive(Debug, clap::Args)]
 struct Idle {
     /// Ports, with a program at each
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     ports: u16,
     #[command(flatten)]
     time: Seconds,

@@ -248,6 +248,11 @@ pub trait Port: Send {
     /// The switch is awake again.
     fn wake_up(&mut self);
 
+    /// Whether a port that fell asleep needs no round until one of its wakers or its deadline wakes the switch.
+    fn sleeps_on(&self) -> bool {
+        false
+    }
+
     /// The events that wake the switch.
     fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>);
 

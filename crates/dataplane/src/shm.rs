@@ -462,6 +462,9 @@ impl port::Port for Port {
         // Empty buffers that the switch does not need do not keep it awake.
         Ok((blocked || self.send.fall_asleep()?) & (!self.wants_room || self.free.fall_asleep()?))
     }
+    fn sleeps_on(&self) -> bool {
+        true
+    }
     fn wake_up(&mut self) {
         self.send.wake_up();
         self.free.wake_up();

@@ -21,6 +21,7 @@ use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::shm;
 use sluicenet_dataplane::tap::{Capture, tap};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -247,8 +248,10 @@ impl Daemon {
         let mut status = snapshot.status(&state.config, &ports, self.started.elapsed().as_secs_f64());
         status.refused_calls = refused().into_iter().collect();
         status.helper = self.helper.as_ref().map(Helper::status);
+        let absent: BTreeMap<&str, &Absent> =
+            state.ports.iter().filter_map(|p| Some((p.config.name.as_str(), p.absent.as_ref()?))).collect();
         for port in status.ports.iter_mut().filter(|p| p.number.is_none()) {
-            port.absent = state.ports.iter().find(|p| p.config.name == port.name).and_then(|p| p.absent.clone());
+            port.absent = absent.get(port.name.as_str()).map(|&why| why.clone());
         }
         status
     }

@@ -257,9 +257,11 @@ impl Snapshot {
 
     /// Adds the configuration of the ports.
     pub fn status(&self, config: &Config, ports: &[PortConfig], uptime_s: f64) -> Status {
-        let at = |name: &str| {
-            self.ports.iter().enumerate().find_map(|(k, r)| r.as_ref().filter(|r| r.name == name).map(|r| (k, r)))
-        };
+        // The first of a name.
+        let reports =
+            self.ports.iter().enumerate().rev().filter_map(|(k, r)| r.as_ref().map(|r| (r.name.as_str(), (k, r))));
+        let reports: BTreeMap<&str, (usize, &PortReport)> = reports.collect();
+        let at = |name: &str| reports.get(name).copied();
         Status {
             name: config.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),

@@ -29,7 +29,7 @@ impl Empty {
     pub fn for_ports(test: &str, ports: usize) -> Empty {
         let (dir, name) = (Dir::new(&format!("attach-{test}")), format!("{test}{}", std::process::id()));
         let (file, control) = (dir.0.join("vs.toml"), dir.path("vs.sock"));
-        let keys = format!("[switch]\nname = \"{name}\"\ncontrol = \"{control}\"\nhotplug = true\nports = {ports}\n");
+        let keys = format!("[switch]\nname = \"{name}\"\ncontrol = \"{control}\"\nports = {ports}\n");
         std::fs::write(&file, keys).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
         let child = command.args(["--quiet", "switch", "run"]).arg(file).stdout(Stdio::null()).spawn().unwrap();

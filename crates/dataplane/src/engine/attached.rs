@@ -12,6 +12,7 @@ use crate::tap::{Direction, Tap};
 use crate::vhost;
 use sluicenet_node::vale::{Header, PORTS_MAX};
 use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::time::Instant;
 
 /// Bits of a port's number. The others are for the length of a frame, which no switch of ours makes longer.
 const OWNER_BITS: u32 = PORTS_MAX.ilog2();
@@ -122,6 +123,10 @@ pub(super) struct Attached {
     pub(super) pace: Option<Pace>,
     /// The limit of the rate at which it sends frames, if there is one; then each frame has a decision of its own.
     pub(super) send_pace: Option<Pace>,
+    /// Until when its frames wait because it sent a forged one.
+    pub(super) forger_until: Option<Instant>,
+    /// Whether there is such a limit or time.
+    pub(super) is_limited: bool,
     /// The switch's count of changes when its next frame had to wait for a receiver.
     pub(super) waits_since: Option<u64>,
     /// Its configured stations, and the learned ones.
@@ -146,6 +151,11 @@ impl Attached {
             (guard, guarded) => *guarded = guard.map(|guard| Box::new(Guarded::new(guard, &self.kind))),
         }
         self.plain = matches!(self.kind, Kind::Shm(_)) && self.rules == Rules::None && self.tap.is_none();
+    }
+
+    /// Decides whether frames are taken from it without looking at the time.
+    pub(super) fn settle_turns(&mut self) {
+        self.is_limited = self.send_pace.is_some() || self.forger_until.is_some();
     }
 
     /// The header of a frame that the port shows; an error if its endpoint may not send the frame.

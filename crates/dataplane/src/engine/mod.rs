@@ -57,6 +57,8 @@ pub struct Engine {
     /// A frame on its way between two ports, in private memory.
     scratch: Box<[u8]>,
     watched: Instant,
+    /// When the loop last became idle after a frame had moved.
+    moved: Instant,
     /// When a part of the forwarding table was last searched for old stations.
     aged: Instant,
     clock: Clock,
@@ -84,6 +86,7 @@ impl Engine {
             dropped: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             watched: Instant::ZERO,
+            moved: Instant::ZERO,
             aged: Instant::ZERO,
             clock: Clock::start(),
             jobs: Jobs::default(),
@@ -208,6 +211,8 @@ impl Engine {
             cut: [0; 8],
             pace: None,
             send_pace: None,
+            forger_until: None,
+            is_limited: false,
         };
         self.ports[k] = Some(attached);
         self.upto = self.upto.max(k + 1);
@@ -241,6 +246,7 @@ impl Engine {
         let Some(attached) = self.ports[k].as_mut() else { return false };
         if attached.send_pace.map(|pace| pace.rate()) != rate {
             attached.send_pace = rate.map(Pace::new);
+            attached.settle_turns();
         }
         true
     }

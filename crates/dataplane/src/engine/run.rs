@@ -20,7 +20,10 @@ const AWAY: Duration = Duration::from_ms(20);
 
 /// How long the loop runs without a frame before it sleeps. A round takes 0.1 us with ports in shared memory and 10 us with
 /// network devices.
-const PATIENCE: Duration = Duration::from_us(20);
+pub(super) const PATIENCE: Duration = Duration::from_us(20);
+
+/// After so long without a frame the loop sleeps on where no port needs a round. With many ports a round takes long.
+const SILENT: Duration = Duration::from_secs(2);
 
 /// A port without room for a frame of this length, in bytes, is stuck.
 const SMALL_FRAME: u32 = 60;
@@ -110,13 +113,13 @@ impl Engine {
 
     /// Runs until `stop`, and sleeps while there is nothing to do.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
-        let mut idle = None;
+        let (mut idle, mut has_moved) = (None, true);
         while !stop.load(Ordering::Relaxed) {
             if self.jobs.are_there() {
                 self.do_jobs();
             }
             if self.round() > 0 {
-                idle = None;
+                (idle, has_moved) = (None, true);
                 continue;
             }
             let now = self.now();
@@ -125,7 +128,10 @@ impl Engine {
                 continue;
             }
             idle = None;
-            self.sleep()?;
+            if std::mem::take(&mut has_moved) {
+                self.moved = now;
+            }
+            self.sleep(stop)?;
         }
         self.do_jobs();
         Ok(())
@@ -169,7 +175,7 @@ impl Engine {
     }
 
     /// Sleeps until a program wakes the switch, or the watchdog or a port needs a round.
-    fn sleep(&mut self) -> io::Result<()> {
+    fn sleep(&mut self, stop: &AtomicBool) -> io::Result<()> {
         // A switch that sleeps after each frame has no time at which its watchdog looks.
         self.learn_strangers(self.now());
         let mut quiet = !self.jobs.are_there();
@@ -182,44 +188,56 @@ impl Engine {
             }
         }
         if quiet {
-            self.sleeps += 1;
-            let present = || self.ports.iter().flatten().filter(|a| a.present);
-            // The watchdog looks at an isolated port until it is restored, even without traffic.
-            let isolated = (0..self.ports.len()).any(|k| self.vale.is_isolated(k));
-            let waiting = isolated || self.vale.queued() > 0 || present().any(|a| a.blocked);
-            let mut wait = if waiting { WATCH_EVERY } else { Duration::from_ms(100) };
-            let now = self.now();
-            for deadline in present().filter_map(|a| a.kind.get().poll_timeout()) {
-                wait = Duration(wait.0.min(deadline.0.saturating_sub(now.0)));
-            }
-            for k in (0..self.ports.len()).filter(|&k| self.vale.is_ready(k, PrioritySet::ALL)) {
-                if let Some(pace) = self.ports[k].as_ref().and_then(|a| a.pace) {
-                    wait = Duration(wait.0.min(pace.next().0.saturating_sub(now.0)));
-                }
-            }
-            // A port that may not send yet wakes nobody.
-            for attached in present().filter(|a| a.blocked) {
-                if let Some(pace) = attached.send_pace {
-                    wait = Duration(wait.0.min(pace.next().0.saturating_sub(now.0)));
-                }
-            }
-            let timeout = Timespec { tv_sec: 0, tv_nsec: (wait.0 / 1_000) as i64 };
-            let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.ports.len() + 1);
-            self.jobs.waker(&mut fds);
-            present().for_each(|a| a.kind.get().wakers(&mut fds));
-            match rustix::event::poll(&mut fds, Some(&timeout)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-            let now = self.now();
-            if !waiting {
-                // No port was stuck while there was nothing to do.
-                self.watched = now;
-            }
-            self.age(now);
+            while !self.wait_for_events()? && !stop.load(Ordering::Relaxed) {}
         }
         self.jobs.wake_up();
         self.ports.iter_mut().flatten().filter(|a| a.present).for_each(|a| a.kind.get_mut().wake_up());
         Ok(())
+    }
+
+    /// Waits for events while all sleep; returns whether a round is due.
+    fn wait_for_events(&mut self) -> io::Result<bool> {
+        self.sleeps += 1;
+        let present = || self.ports.iter().flatten().filter(|a| a.present);
+        // The watchdog looks at an isolated port until it is restored, even without traffic.
+        let isolated = (0..self.ports.len()).any(|k| self.vale.is_isolated(k));
+        let waiting = isolated || self.vale.queued() > 0 || present().any(|a| a.blocked);
+        let mut wait = if waiting { WATCH_EVERY } else { Duration::from_ms(100) };
+        let now = self.now();
+        for deadline in present().filter_map(|a| a.kind.get().poll_timeout()) {
+            wait = Duration(wait.0.min(deadline.0.saturating_sub(now.0)));
+        }
+        for k in (0..self.ports.len()).filter(|&k| self.vale.is_ready(k, PrioritySet::ALL)) {
+            if let Some(pace) = self.ports[k].as_ref().and_then(|a| a.pace) {
+                wait = Duration(wait.0.min(pace.next().0.saturating_sub(now.0)));
+            }
+        }
+        // A port that may not send yet wakes nobody.
+        for attached in present().filter(|a| a.blocked) {
+            if let Some(pace) = attached.send_pace {
+                wait = Duration(wait.0.min(pace.next().0.saturating_sub(now.0)));
+            }
+        }
+        let timeout = Timespec { tv_sec: 0, tv_nsec: (wait.0 / 1_000) as i64 };
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.ports.len() + 1);
+        self.jobs.waker(&mut fds);
+        present().for_each(|a| a.kind.get().wakers(&mut fds));
+        let is_called = match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(events) => events > 0,
+            Err(rustix::io::Errno::INTR) => true,
+            Err(e) => return Err(e.into()),
+        };
+        let now = self.now();
+        if !waiting {
+            // No port was stuck while there was nothing to do.
+            self.watched = now;
+        }
+        self.age(now);
+        let mut present = self.ports.iter().flatten().filter(|a| a.present).map(|a| a.kind.get());
+        let sleeps_on = !is_called
+            && !waiting
+            && present.all(|port| port.sleeps_on() && port.poll_timeout().is_none_or(|at| at > now));
+        // A port that has just moved frames may not hear of the next one: then the round after a sleep finds it.
+        Ok(!sleeps_on || now.since(self.moved) < SILENT)
     }
 }

@@ -448,6 +448,10 @@ impl Port for ValvePort {
         Ok(self.inbox.is_quiet())
     }
 
+    fn sleeps_on(&self) -> bool {
+        self.asleep && self.inbox.is_quiet()
+    }
+
     fn wake_up(&mut self) {
         self.quiet = 0;
         if self.asleep {

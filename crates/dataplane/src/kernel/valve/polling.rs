@@ -25,8 +25,14 @@ const LEAST: u64 = 2;
 const WARY_FOR: Duration = Duration::from_secs(1);
 const MANY: usize = 64;
 const REST_AFTER: Duration = Duration::from_ms(5);
-/// A queue is opened after this time: the frame that was to wake the port may have been dropped.
+/// A queue is opened after this time at most: the frame that was to wake the port may have been dropped. All ports do so at the
+/// same time, so that an idle switch wakes once for all of them.
 const REST_AT_MOST: Duration = Duration::from_secs(1);
+
+/// When a queue that was shut at `since` is opened again.
+fn rest_ends(since: Instant) -> Instant {
+    Instant((since.0 / REST_AT_MOST.0 + 1) * REST_AT_MOST.0)
+}
 
 /// When a port may sleep, and how.
 #[derive(Debug, Default)]
@@ -70,13 +76,13 @@ impl Rest {
     }
 
     fn is_over(&self, now: Instant) -> bool {
-        self.since.is_some_and(|since| self.woken || now.since(since) >= REST_AT_MOST)
+        self.since.is_some_and(|since| self.woken || now >= rest_ends(since))
     }
 
     /// When a sleeping port has to check its queue.
     pub fn deadline(&self, now: Instant) -> Option<Instant> {
         let at = match self.since {
-            Some(since) => since.saturating_add(REST_AT_MOST),
+            Some(since) => rest_ends(since),
             None => self.came.saturating_add(REST_AFTER),
         };
         (at > now).then_some(at)

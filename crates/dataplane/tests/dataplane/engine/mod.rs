@@ -38,6 +38,15 @@ fn patient() -> ValeConfig {
     ValeConfig { watchdog: WatchdogConfig::OFF, ..ValeConfig::default() }
 }
 
+/// A round in which a port that sent a forged frame may send again: it pauses for 10 us.
+fn round_after_pause(engine: &mut Engine) -> usize {
+    let start = std::time::Instant::now();
+    while start.elapsed().as_micros() < 20 {
+        std::hint::spin_loop();
+    }
+    engine.round()
+}
+
 /// A switch with a program at every port.
 fn switch(ports: usize, buffers: u32, config: ValeConfig) -> (Engine, Vec<Client>) {
     let mut engine = Engine::new(ports, config);

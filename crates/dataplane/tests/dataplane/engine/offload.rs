@@ -149,7 +149,7 @@ fn a_port_says_of_which_classes_and_where_its_machine_may_be() {
     engine.plug(2, "receiver", receiver, Rules { domain: Some(40), ..Rules::default() }).unwrap();
     assert!(engine.give(mac(0), 40, 0) && engine.give(mac(2), 40, 2));
     for _ in 0..10 {
-        engine.round();
+        round_after_pause(&mut engine);
     }
     assert!(taken.lock().unwrap().is_empty());
     // A VLAN of its own and a foreign address are refused; the rest waits, in class 6 whatever its tag was.
@@ -165,7 +165,7 @@ fn a_port_says_of_which_classes_and_where_its_machine_may_be() {
     engine.plug(0, "sender", sender, access).unwrap();
     engine.give(mac(0), 40, 0);
     for _ in 0..10 {
-        engine.round();
+        round_after_pause(&mut engine);
     }
     // Of another address than its own nothing is delivered.
     let of: Vec<(u16, u8)> = taken.lock().unwrap().iter().map(|&(_, domain, priority)| (domain, priority)).collect();

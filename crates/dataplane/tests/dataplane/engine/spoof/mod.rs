@@ -128,7 +128,7 @@ impl World {
         let before = self.refused(ATTACKER);
         self.attacker.overwrite(0, frame);
         assert!(self.attacker.send(0, frame.len()));
-        while self.engine.round() > 0 {}
+        while round_after_pause(&mut self.engine) > 0 {}
         let got: Vec<Vec<u8>> = (1..4).flat_map(|k| self.received(k)).collect();
         assert!(got.iter().all(|f| f == frame));
         let after = self.refused(ATTACKER);
@@ -215,12 +215,12 @@ fn the_bytes_that_were_checked_are_the_bytes_that_arrive() {
         world.attacker.overwrite(buffer, &honest);
         assert!(world.attacker.send(buffer, honest.len()));
     }
-    world.engine.round();
+    round_after_pause(&mut world.engine);
     assert!(world.engine.queued() > 0);
     (0..BUFFERS).for_each(|buffer| world.attacker.overwrite(buffer, &forged));
     let mut got = Vec::new();
     while got.len() < BUFFERS as usize {
-        world.engine.round();
+        round_after_pause(&mut world.engine);
         got.extend(world.received(VICTIM));
     }
     let head = 14 + 20 + 8;
@@ -232,14 +232,14 @@ fn the_bytes_that_were_checked_are_the_bytes_that_arrive() {
     for _ in 0..BUFFERS {
         world.attacker.overwrite(3, &honest);
         assert!(world.attacker.send(3, honest.len()));
-        world.engine.round();
+        round_after_pause(&mut world.engine);
         world.attacker.overwrite(3, &other);
         world.attacker.send(3, other.len());
-        world.engine.round();
+        round_after_pause(&mut world.engine);
     }
     let mut got = Vec::new();
     for _ in 0..20 {
-        world.engine.round();
+        round_after_pause(&mut world.engine);
         got.extend(world.received(VICTIM));
     }
     assert!(got.iter().all(|f| f[12..14] == [0x88, 0xB5] || f[26..30] == OWN.octets()));
@@ -287,7 +287,7 @@ fn campaign(seed: u64, is_locked: bool) -> [u64; 3] {
         between += u64::from(world.others[GATEWAY - 1].send(&theirs).unwrap());
         let _ = world.others[GATEWAY - 1].publish();
         for _ in 0..rng.below(4) {
-            world.engine.round();
+            round_after_pause(&mut world.engine);
             for _ in 0..rng.below(3) {
                 let frame = frames::random(&mut rng);
                 world.attacker.overwrite(rng.below(BUFFERS.into()) as u32, &frame);
@@ -295,7 +295,7 @@ fn campaign(seed: u64, is_locked: bool) -> [u64; 3] {
         }
         let last = step == 59;
         for _ in 0..if last { 200 } else { 1 } {
-            world.engine.round();
+            round_after_pause(&mut world.engine);
             for (k, receiver) in receivers.iter_mut().enumerate().skip(1) {
                 if !last && rng.below(3) == 0 {
                     continue;
