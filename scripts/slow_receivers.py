@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Slow readers behind a real switch: what is lost, and what others wait for.
 
-As root: scripts/slow_receivers.py PROGRAM groups|classes, where PROGRAM is sluicenet.
+As root: scripts/slow_receivers.py PROGRAM groups|classes|light, where PROGRAM is sluicenet.
 
 groups   A sender floods a multicast group, then the broadcast address. Two slow readers are in different namespaces.
 classes  A namespace floods a slow reader and pings a third namespace: first with the queue that the switch installs,
          then with a class for the slow reader in that queue, which this script shuts while frames for it wait in the
          switch. That is a prototype: the switch itself has no such classes.
+light    A program with light sockets floods a slow reader, and exchanges datagrams with a third program. It needs
+         libsluicenet_socket.so beside PROGRAM.
 
 The switch and its namespaces are removed again.
 """
@@ -62,6 +64,49 @@ while time.monotonic() - begun < float(seconds) and count < int(most):
     except TimeoutError:
         pass
 print(count)
+"""
+
+ECHO = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((sys.argv[1], 7001))
+s.settimeout(20)
+print("bound", flush=True)
+try:
+    while True:
+        data, sender = s.recvfrom(2048)
+        s.sendto(data, sender)
+except TimeoutError:
+    pass
+"""
+
+FLOOD_AND_ASK = """
+import socket, statistics, threading, time
+goes_on, sent, took = True, 0, []
+def flood():
+    global sent
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.settimeout(0.05)
+    while goes_on:
+        try:
+            s.sendto(bytes(1000), ("10.9.0.2", 7000))
+            sent += 1
+        except (TimeoutError, BlockingIOError):
+            pass
+thread = threading.Thread(target=flood)
+thread.start()
+time.sleep(3)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(20)
+for _ in range(25):
+    begun = time.monotonic()
+    s.sendto(b"x", ("10.9.0.3", 7001))
+    s.recv(16)
+    took.append(1e3 * (time.monotonic() - begun))
+    time.sleep(0.2)
+goes_on = False
+thread.join()
+print(f"{min(took):.3f}, {statistics.mean(took):.3f}, {max(took):.3f}", sent, sep="|")
 """
 
 
@@ -159,12 +204,54 @@ def classes(program_file: Path, folder: str) -> None:
         print(f"| {kind} | {least}, {mean}, {most} | {sent:,} | {received:,} | {dropped} |", flush=True)
 
 
+def light(program_file: Path) -> None:
+    """Round trips to a third program beside a flood to a slow reader, at ports in shared memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        ports = "".join(
+            f'[[port]]\nname = "vm{n}"\nkind = "shm"\nmac = "02:00:00:00:00:0{n}"\nip = "10.9.0.{n}"\n'
+            for n in (1, 2, 3)
+        )
+        keys = f'[switch]\nname = "{NAME}"\ncontrol = "{folder}/vs.sock"\n{ports}'
+        Path(f"{folder}/vs.toml").write_text(keys)
+
+        def program(n: int, text: str, *words: str) -> subprocess.Popen[str]:
+            variables = {
+                "LD_PRELOAD": str(program_file.resolve().parent / "libsluicenet_socket.so"),
+                "SLUICENET_CONTROL": f"{folder}/vs.sock",
+                "SLUICENET_PORT": f"vm{n}",
+                "SLUICENET_ADDRESS": f"10.9.0.{n}/24",
+            }
+            line = [sys.executable, "-c", text, *words]
+            started = subprocess.Popen(line, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True)
+            if n != 1:
+                assert started.stdout is not None
+                started.stdout.readline()
+            return started
+
+        switch = [program_file, "--quiet", "switch", "run", f"{folder}/vs.toml"]
+        with subprocess.Popen(switch, stdout=subprocess.DEVNULL) as running:
+            try:
+                while not Path(f"{folder}/vs.sock").exists():
+                    time.sleep(0.01)
+                slow = program(2, READER, "10.9.0.2", "", "", "0.02", "8")
+                echo = program(3, ECHO, "10.9.0.3")
+                took, sent = program(1, FLOOD_AND_ASK).communicate()[0].strip().split("|")
+                received = int(slow.communicate()[0])
+                echo.terminate()
+                print("| round trips, ms (least, mean, most) | sent to the slow reader | received |\n|---|---|---|")
+                print(f"| {took} | {int(sent):,} | {received:,} |")
+            finally:
+                running.terminate()
+
+
 def main() -> None:
     """Starts the switch, and measures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=Path)
-    parser.add_argument("what", choices=["groups", "classes"])
+    parser.add_argument("what", choices=["groups", "classes", "light"])
     arguments = parser.parse_args()
+    if arguments.what == "light":
+        return light(arguments.program)
     with tempfile.TemporaryDirectory() as folder:
         switch = f"{arguments.program} --quiet switch"
         control = f"--control {folder}/vs.sock"
