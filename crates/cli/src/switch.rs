@@ -61,7 +61,7 @@ enum What {
     Stop(Which),
     /// Open devices for the switch that starts this process
     #[command(hide = true)]
-    Helper(Run),
+    Helper(HelperArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -92,6 +92,15 @@ struct Run {
     /// A folder in which guests' ports of a switch without a file may have their sockets; repeat for several
     #[arg(long = "socket-folder", value_name = "PATH", conflicts_with = "file")]
     socket_folders: Vec<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct HelperArgs {
+    #[command(flatten)]
+    run: Run,
+    /// Open them in this process
+    #[arg(long)]
+    worker: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -351,7 +360,7 @@ impl Switch {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         match self.what {
             What::Run(RunSwitch { run, helper }) => run.main(helper.as_deref(), global),
-            What::Helper(run) => run.help(global),
+            What::Helper(args) => args.main(global),
             What::Show(show) if show.macs => show.which.tell(&Request::Macs, global),
             What::Show(show) => show.which.tell(&Request::Show, global),
             What::AddPort(add) => {
@@ -452,7 +461,7 @@ impl Run {
             return check(&config.file, config.ports.len() as u64, &found, global);
         }
         log::start(config.log, global.quiet);
-        let mut command = self.helper(global);
+        let mut command = self.helper(false, global);
         let helper = helper.map_or_else(|| helper::From::Command(&mut command), helper::From::Socket);
         let status = Daemon::run(config, helper).map_err(|e| Failure::Failed(e.to_string()))?;
         show(&status, global);
@@ -460,12 +469,12 @@ impl Run {
     }
 
     /// The command that starts the helper: the same program, also if its file has been replaced meanwhile.
-    fn helper(&self, global: Global) -> Command {
+    fn helper(&self, worker: bool, global: Global) -> Command {
         let mut command = Command::new("/proc/self/exe");
         if global.quiet {
             command.arg("--quiet");
         }
-        command.args(["switch", "helper"]);
+        command.args(["switch", "helper"]).args(worker.then_some("--worker"));
         match (&self.file, &self.control) {
             (Some(file), _) => command.arg(file),
             (None, Some(control)) => command.args(["--name", &self.name, "--control"]).arg(control),
@@ -473,13 +482,19 @@ impl Run {
         };
         command
     }
+}
 
-    /// Opens devices for the switch that started this process.
-    fn help(&self, global: Global) -> Result<(), Failure> {
-        let config = self.config(Config::load_without_keys)?;
+impl HelperArgs {
+    /// Opens devices for the switch at the other end of the standard input.
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let config = self.run.config(Config::load_without_keys)?;
         log::start(config.log, global.quiet);
         let socket = std::io::stdin().as_fd().try_clone_to_owned();
-        socket.and_then(|socket| helper::serve(config, socket)).map_err(|e| Failure::Failed(format!("the helper: {e}")))
+        let served = socket.and_then(|socket| match self.worker {
+            true => helper::serve(config, socket),
+            false => helper::supervise(&config, socket, &mut self.run.helper(true, global)),
+        });
+        served.map_err(|e| Failure::Failed(format!("the helper: {e}")))
     }
 }
 

@@ -26,7 +26,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 use tracing::{info, warn};
 
@@ -82,7 +82,7 @@ pub struct Daemon {
     notify: Notify,
     sandbox: Sandbox,
     /// The process that opens devices; `None` without the privileges for one.
-    helper: Option<Helper>,
+    helper: Option<Arc<Helper>>,
     /// Log messages that are limited to one per second.
     pub(super) log: Log,
 }
@@ -232,7 +232,7 @@ impl Daemon {
     fn look_at_helper(&self) {
         let Some(helper) = &self.helper else { return };
         let pid = helper.pid();
-        helper.end_of(|how| warn!(pid, how, "helper ended"));
+        helper.look(|how| warn!(pid, how, "helper ended"));
     }
 
     /// The number of ports, and the names of the absent ones.
@@ -247,7 +247,7 @@ impl Daemon {
         let ports: Vec<PortConfig> = state.ports.iter().map(|p| p.config.clone()).collect();
         let mut status = snapshot.status(&state.config, &ports, self.started.elapsed().as_secs_f64());
         status.refused_calls = refused().into_iter().collect();
-        status.helper = self.helper.as_ref().map(Helper::status);
+        status.helper = self.helper.as_deref().map(Helper::status);
         let absent: BTreeMap<&str, &Absent> =
             state.ports.iter().filter_map(|p| Some((p.config.name.as_str(), p.absent.as_ref()?))).collect();
         for port in status.ports.iter_mut().filter(|p| p.number.is_none()) {

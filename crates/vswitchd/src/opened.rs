@@ -12,6 +12,7 @@ use sluicenet_dataplane::kernel::valve::{OpenValve, ValveConfig, ValvePort};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::vhost;
 use sluicenet_node::vale::ValeConfig;
+use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -74,7 +75,7 @@ pub(super) fn is_alone<'a>(port: &PortConfig, mut others: impl Iterator<Item = &
 
 /// The reason for which no port of a kind can be opened before the next start: this process lacks the privileges, or its helper
 /// has ended.
-pub(super) fn may_open(kind: &PortKind, helper: Option<&Helper>) -> Option<String> {
+pub(super) fn may_open(kind: &PortKind, helper: Option<&Arc<Helper>>) -> Option<String> {
     match helper {
         _ if kind.rights().open.is_empty() => None,
         Some(helper) => helper.missing(),
@@ -89,7 +90,7 @@ pub(super) fn may_open(kind: &PortKind, helper: Option<&Helper>) -> Option<Strin
 pub(super) fn open_all(
     ports: &[PortConfig],
     vale: &ValeConfig,
-    helper: Option<&Helper>,
+    helper: Option<&Arc<Helper>>,
 ) -> Result<Vec<Result<Opened, Failure>>, String> {
     for (i, port) in ports.iter().enumerate() {
         if let Some(missing) = may_open(&port.kind, helper) {
@@ -122,7 +123,7 @@ pub(super) fn open_beside(
     port: &PortConfig,
     ports: &[PortConfig],
     vale: &ValeConfig,
-    helper: Option<&Helper>,
+    helper: Option<&Arc<Helper>>,
 ) -> Result<Opened, Failure> {
     if let Some(missing) = may_open(&port.kind, helper) {
         return Err(Failure::lasting(missing));
@@ -138,7 +139,7 @@ enum Begun {
 }
 
 /// Opens the first sockets of a port's device; `None` for a port that has no device.
-fn begin(port: &PortConfig, helper: Option<&Helper>) -> Result<Option<Begun>, Failure> {
+fn begin(port: &PortConfig, helper: Option<&Arc<Helper>>) -> Result<Option<Begun>, Failure> {
     let Some(device) = Device::of(port) else { return Ok(None) };
     Ok(Some(match helper {
         Some(helper) => Begun::InHelper(helper.listen(&port.name, device)?),
@@ -154,20 +155,20 @@ fn open(port: &PortConfig, begun: Option<Begun>, vale: &ValeConfig) -> Result<Op
             _ => Opened::Attached,
         });
     };
-    let Parts { facts, descriptors } = match begun {
+    let (Parts { facts, descriptors }, keeper) = match begun {
         Begun::Here(begun) => begun.open()?,
         Begun::InHelper(begun) => begun.open()?,
     };
-    Ok(Opened::Port(match (&port.kind, facts) {
-        (PortKind::Veth { offload, .. }, Facts::Veth(facts)) => {
+    Ok(Opened::Port(match (&port.kind, facts, keeper) {
+        (PortKind::Veth { offload, .. }, Facts::Veth(facts), Some(keeper)) => {
             let config = ValveConfig { watchdog: vale.watchdog, offload: *offload, ..ValveConfig::default() };
-            Box::new(ValvePort::of(OpenValve::of(Parts { facts, descriptors })?, &config))
+            Box::new(ValvePort::of(OpenValve::of(Parts { facts, descriptors }, keeper)?, &config))
         }
-        (PortKind::Tap { offload, agent, .. }, Facts::Tap(facts)) => {
+        (PortKind::Tap { offload, agent, .. }, Facts::Tap(facts), Some(keeper)) => {
             let config = TapConfig { offload: *offload, agent: *agent, ..TapConfig::default() };
-            Box::new(TapPort::of(OpenTap::of(Parts { facts, descriptors })?, &config)?)
+            Box::new(TapPort::of(OpenTap::of(Parts { facts, descriptors }, keeper)?, &config)?)
         }
-        (_, Facts::Packet(facts)) => {
+        (_, Facts::Packet(facts), None) => {
             let device = OpenPacket::of(Parts { facts, descriptors })?;
             Box::new(PacketPort::new(PacketDevice::of(device, PACKET_BUFFERS)))
         }

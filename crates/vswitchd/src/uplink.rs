@@ -47,13 +47,17 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
 }
 
 /// Opens the uplink, at a device that the helper opens if there is one.
-pub(crate) fn open_by(helper: Option<&Helper>, config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port>> {
+pub(crate) fn open_by(
+    helper: Option<&Arc<Helper>>,
+    config: &UplinkConfig,
+    vale: &ValeConfig,
+) -> io::Result<Box<dyn Port>> {
     let device = Device::of_uplink(config);
     let opened = match helper {
         Some(helper) => helper.listen(UPLINK_NAME, device).and_then(|begun| begun.open()),
         None => device.listen().and_then(|begun| begun.open()),
     };
-    let Parts { facts, mut descriptors } = opened.map_err(|e| io::Error::other(e.reason))?;
+    let (Parts { facts, mut descriptors }, _) = opened.map_err(|e| io::Error::other(e.reason))?;
     let Facts::Packet(facts) = facts else {
         return Err(io::Error::other("the helper's answer is about another kind of port"));
     };

@@ -8,7 +8,7 @@ use sluicenet_testkit::Dir;
 use sluicenet_testkit::netns::{Namespaces, missing, system};
 use sluicenet_vswitchd::attach::{self, Attach, add_port};
 use sluicenet_vswitchd::control::{Answer, Request};
-use sluicenet_vswitchd::status::{Again, HelperStatus, PortStatus};
+use sluicenet_vswitchd::status::{Again, HelperStatus, PortStatus, Status};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -23,7 +23,20 @@ fn of_process<const N: usize>(pid: u32, names: [&str; N]) -> [String; N] {
 
 /// The bits of `CAP_NET_ADMIN`, `CAP_NET_RAW`, `CAP_SYS_PTRACE` and `CAP_SYS_ADMIN` (capabilities(7)).
 const TO_OPEN: u64 = 1 << 12 | 1 << 13 | 1 << 19 | 1 << 21;
-const NET_ADMIN: u64 = 1 << 12;
+
+/// The processes that a process has started.
+fn children(pid: u32) -> Vec<u32> {
+    let parent = |pid: u32| -> Option<u32> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+    };
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    all.filter(|&other| parent(other) == Some(pid)).collect()
+}
+
+fn kill(pid: u32) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+}
 
 #[test]
 fn the_process_that_forwards_frames_has_no_privileges_and_ports_come_all_the_same() {
@@ -37,10 +50,15 @@ fn the_process_that_forwards_frames_has_no_privileges_and_ports_come_all_the_sam
     let status = running.until("both", |s| s.ports.len() == 2 && s.ports.iter().all(PortStatus::is_present));
     let helper = status.helper.unwrap();
     assert_eq!(helper.ended, None);
+    let [worker] = children(helper.pid.unwrap())[..] else {
+        panic!("one worker is expected: {:?}", children(helper.pid.unwrap()))
+    };
     let sets = ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"];
     let bits = |sets: [String; 5]| sets.map(|set| u64::from_str_radix(&set, 16).unwrap());
-    assert_eq!(bits(of_process(running.child.id(), sets)), [0, NET_ADMIN, NET_ADMIN, NET_ADMIN, 0]);
-    assert_eq!(bits(of_process(helper.pid.unwrap(), sets)), [0, TO_OPEN, TO_OPEN, TO_OPEN, 0]);
+    assert_eq!(bits(of_process(running.child.id(), sets)), [0; 5]);
+    for pid in [helper.pid.unwrap(), worker] {
+        assert_eq!(bits(of_process(pid, sets)), [0, TO_OPEN, TO_OPEN, TO_OPEN, 0]);
+    }
     let nobody = "65534\t65534\t65534\t65534";
     let same = ["Uid:", "Gid:", "Groups:", "NoNewPrivs:"];
     assert_eq!(of_process(running.child.id(), same), [nobody, nobody, "", "1"]);
@@ -59,25 +77,74 @@ fn the_process_that_forwards_frames_has_no_privileges_and_ports_come_all_the_sam
     attach::detach(&running.control(), &attached.port).unwrap();
 }
 
+/// A tenant that has sent nothing for a while: its queue is held.
+fn rest(running: &Running) {
+    let sleeps = |status: &Status| status.sleeps;
+    let before = sleeps(&running.status());
+    running.until("it sleeps", |status| sleeps(status) > before + 2);
+    std::thread::sleep(Duration::from_millis(50));
+}
+
 #[test]
-fn the_end_of_the_helper_is_reported_and_frames_go_on() {
+fn a_helper_that_dies_is_started_again_and_frames_go_on() {
+    if let Some(what) = missing() {
+        return println!("skipped: {what}");
+    }
+    let all = Namespaces::new("helper-again", 4);
+    let [switch, a, b, late] = [0, 1, 2, 3].map(|n| all.0[n].as_str());
+    [(1, a), (2, b), (3, late)].into_iter().for_each(|(n, own)| machine(switch, own, n));
+    let running =
+        Running::heard("helper-again", &("user = \"nobody\"\n".to_owned() + &file(switch, &[(1, a), (2, b)])));
+    let status = running.until("both", |s| s.ports.iter().filter(|p| p.is_present()).count() == 2);
+    let helper = status.helper.unwrap().pid.unwrap();
+    arrive(a, b, "10.0.0.2");
+    for round in 0..3 {
+        rest(&running);
+        let worker = children(helper)[0];
+        kill(worker);
+        // Not only the worker comes back: so do held queues, and both ways.
+        arrive(a, b, "10.0.0.2");
+        arrive(b, a, "10.0.0.1");
+        running.line("its death", |l| {
+            l["message"] == "helper died; it is started again" && l["status"] == "signal: 9 (SIGKILL)"
+        });
+        assert_eq!(running.status().helper.unwrap().ended, None, "round {round}");
+    }
+    let settings = [format!("netns={switch}"), format!("tenant_netns={late}"), "kind=veth".to_owned()];
+    add_port(&running.control(), "v3", &settings).unwrap();
+    arrive(a, late, "10.0.0.3");
+    // A device that was off is polled by new sockets, as often as it is.
+    for _ in 0..3 {
+        let before = port(&running.status(), "v2").counters["learned_again"];
+        ["down", "up"].iter().for_each(|state| system(&format!("ip -n {switch} link set v2 {state}")).unwrap());
+        running.until("it is back", |s| port(s, "v2").counters.get("learned_again").is_some_and(|&n| n > before));
+        arrive(a, b, "10.0.0.2");
+    }
+}
+
+#[test]
+fn the_end_of_the_whole_helper_is_reported_and_the_switch_goes_on() {
     if let Some(what) = missing() {
         return println!("skipped: {what}");
     }
     let all = Namespaces::new("helper-dies", 4);
     let [switch, a, b, late] = [0, 1, 2, 3].map(|n| all.0[n].as_str());
     [(1, a), (2, b), (3, late)].into_iter().for_each(|(n, own)| machine(switch, own, n));
-    let mut running = Running::heard("helper-dies", &file(switch, &[(1, a), (2, b)]));
+    let ports = file(switch, &[(1, a), (2, b)]) + "[[port]]\nname = \"s\"\nkind = \"shm\"\n";
+    let mut running = Running::heard("helper-dies", &ports);
     let status = running.until("both", |s| s.ports.iter().filter(|p| p.is_present()).count() == 2);
+    let helper = status.helper.unwrap().pid.unwrap();
+    let worker = children(helper)[0];
+    // Without the process that would start it again, the worker goes on.
+    kill(helper);
     arrive(a, b, "10.0.0.2");
-    let helper = Pid::from_raw(status.helper.unwrap().pid.unwrap() as i32).unwrap();
-    kill_process(helper, Signal::KILL).unwrap();
+    kill(worker);
     let status = running.until("its end is noticed", |s| s.helper.as_ref().is_some_and(|h| h.ended.is_some()));
     assert_eq!(status.helper.unwrap().ended.unwrap(), "signal: 9 (SIGKILL)");
     let line = running.line("its end", |l| l["message"] == "helper ended");
     assert_eq!((&line["level"], &line["how"]), (&"WARN".into(), &"signal: 9 (SIGKILL)".into()));
-    arrive(a, b, "10.0.0.2");
-    arrive(b, a, "10.0.0.1");
+    // Ports without a device need no helper.
+    let (_attached, _client) = running.attach("s");
     let settings = [format!("netns={switch}"), format!("tenant_netns={late}"), "kind=veth".to_owned()];
     let refused = add_port(&running.control(), "v3", &settings).unwrap_err().to_string();
     assert!(refused.starts_with("port v3: the helper, which opens devices, has ended (signal: 9"), "{refused}");
@@ -102,19 +169,30 @@ fn a_switch_leaves_no_helper() {
             std::thread::sleep(Duration::from_millis(5));
         }
     };
+    let both = |running: &Running| {
+        let helper = running.status().helper.unwrap().pid.unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while children(helper).is_empty() {
+            assert!(Instant::now() < until, "the helper has no worker");
+        }
+        [helper, children(helper)[0]]
+    };
     let mut running = Running::start("helper-left", two);
-    let helper = running.status().helper.unwrap().pid.unwrap();
+    let pids = both(&running);
     running.kill();
-    gone(helper);
+    pids.into_iter().for_each(gone);
     running.again();
-    let helper = running.status().helper.unwrap().pid.unwrap();
-    // It is not a terminal's signal that ends it.
-    let its = Pid::from_raw(helper as i32).unwrap();
-    [Signal::INT, Signal::TERM, Signal::HUP].into_iter().for_each(|signal| kill_process(its, signal).unwrap());
+    let pids = both(&running);
+    // Once it answers, no signal of a terminal ends it.
+    let refused = add_port(&running.control(), "v", &["kind=packet".into(), "netns=sluice-no-such".into()]);
+    assert!(refused.unwrap_err().to_string().contains("sluice-no-such"));
+    for its in pids.map(|pid| Pid::from_raw(pid as i32).unwrap()) {
+        [Signal::INT, Signal::TERM, Signal::HUP].into_iter().for_each(|signal| kill_process(its, signal).unwrap());
+    }
     assert_eq!(running.status().helper.unwrap().ended, None);
     assert!(matches!(running.ask(Request::Stop), Answer::Ok(_)));
     assert!(running.child.wait().unwrap().success());
-    gone(helper);
+    pids.into_iter().for_each(gone);
 }
 
 /// Does what a service manager does for a socket with `Accept=true`: starts a helper for each connection, as many as `times`.
@@ -153,8 +231,8 @@ fn a_service_manager_may_start_the_helper() {
     let running = Running::helped("helper-unit", &file, &path);
     let status = running.until("both", |s| s.ports.len() == 2 && s.ports.iter().all(PortStatus::is_present));
     assert_eq!(status.helper, Some(HelperStatus { pid: None, ended: None }));
-    let set = of_process(running.child.id(), ["CapBnd:"]);
-    assert_eq!(u64::from_str_radix(&set[0], 16).unwrap(), NET_ADMIN);
+    let sets = of_process(running.child.id(), ["CapEff:", "CapBnd:"]);
+    assert_eq!(sets, ["0000000000000000"; 2]);
     arrive(a, b, "10.0.0.2");
     // It reads the records of commands, as a child does.
     let wanted = Attach {
@@ -166,11 +244,11 @@ fn a_service_manager_may_start_the_helper() {
     let attached = attach::attach(&running.control(), &wanted).unwrap();
     arrive(a, late, "10.0.0.3");
     attach::detach(&running.control(), &attached.port).unwrap();
-    // Frames go on without it.
+    // Its end is noticed.
     let mut helper = helpers.join().unwrap().pop().unwrap();
-    helper.kill().unwrap();
+    let worker = children(helper.id())[0];
+    [helper.id(), worker].into_iter().for_each(kill);
     helper.wait().unwrap();
     let status = running.until("its end", |s| s.helper.as_ref().is_some_and(|h| h.ended.is_some()));
     assert_eq!(status.helper.unwrap().ended.unwrap(), "it has closed its socket");
-    arrive(b, a, "10.0.0.1");
 }

@@ -540,16 +540,6 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// The bucket at a device, by a netlink socket of the device's namespace.
-    pub(super) fn of(socket: OwnedFd, index: u32) -> Bucket {
-        Bucket { netlink: Netlink::of(socket), index }
-    }
-
-    /// The socket and the device, for another process.
-    pub(super) fn into_parts(self) -> (OwnedFd, u32) {
-        (self.netlink.into_socket(), self.index)
-    }
-
     /// Changes the bucket's numbers; waiting frames go on waiting.
     pub fn change(&mut self, bucket: TokenBucket) -> io::Result<()> {
         self.apply(ACK, 0, bucket, 0)

@@ -8,7 +8,7 @@
 //! - [`wire`]: what connects two devices while no bump serves them.
 //! - [`classes`]: queues of the kernel for each destination, which a program opens and shuts.
 //! - [`departures`]: a program that gives frames their departure times, which a queue of the kernel carries out.
-//! - [`parts`]: an open device, which one process hands over to another.
+//! - [`parts`]: an open device, which one process hands over to another; [`keeper`]: what still takes privileges then.
 //! - [`netns`], [`link`]: namespaces and their devices; [`edge`]: frames that the kernel itself dropped, by location.
 //! - [`agent`]: a program inside a guest that reports the room of its sockets.
 //! - [`lan`], [`load`]: tenants, and programs that send and receive at full speed, for experiments.
@@ -20,6 +20,7 @@ pub mod classes;
 pub mod departures;
 pub mod edge;
 mod error;
+pub mod keeper;
 pub mod lan;
 pub mod link;
 pub mod load;

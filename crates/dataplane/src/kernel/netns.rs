@@ -113,6 +113,12 @@ impl Namespace {
         Ok(self.identity()? == other.identity()?)
     }
 
+    /// The same namespace.
+    pub(super) fn try_clone(&self) -> Result<Namespace, KernelError> {
+        let file = self.file.try_clone().tried(|| format!("the network namespace {}", self.name))?;
+        Ok(Namespace { file, name: self.name.clone() })
+    }
+
     /// Its name, or its path.
     pub fn name(&self) -> &str {
         &self.name

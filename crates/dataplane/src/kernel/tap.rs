@@ -9,7 +9,8 @@
 use super::device::{DEVICE_RETRY, NotSent, not_sent};
 use super::error::{KernelError, Tried};
 use super::inbox::{Inbox, take_from_inbox};
-use super::link::{Bucket, Links, OPEN_BURST, OPEN_RATE, TokenBucket};
+use super::keeper::{Keeper, OwnKeeper};
+use super::link::{Links, OPEN_BURST, OPEN_RATE, TokenBucket};
 use super::netns::Namespace;
 use super::parts::{Descriptors, Parts};
 use super::pool::{HEADER_LEN, Pool, TAG_LEN, first_bytes_of};
@@ -31,6 +32,8 @@ use std::os::fd::{AsFd, OwnedFd};
 const RING: u32 = 30_000;
 /// Bytes that may wait at the bucket: more than the send buffers of all sockets.
 const WAITING_BYTES: u32 = 1_000_000_000;
+/// The open bucket.
+const OPEN: TokenBucket = TokenBucket { rate: OPEN_RATE, burst: OPEN_BURST, limit: WAITING_BYTES };
 /// Rate of the nearly closed bucket in bytes per second: the smallest frames fill the ring behind it in half an hour.
 const CLOSED_RATE: u64 = 1_000;
 /// Bytes that the kernel may add to the length of a frame, for preamble and tag.
@@ -81,11 +84,10 @@ struct Counters {
 #[derive(Debug)]
 pub struct TapPort {
     tap: OwnedFd,
-    bucket: Bucket,
+    keeper: Box<dyn Keeper>,
     /// A socket that sends a frame through the device, to wake its queue.
     kicker: OwnedFd,
     kick: [u8; 60],
-    closed_burst: u32,
     config: TapConfig,
     longest: u32,
     inbox: Inbox,
@@ -109,7 +111,7 @@ pub struct TapPort {
 #[derive(Debug)]
 pub struct OpenTap {
     tap: OwnedFd,
-    bucket: Bucket,
+    keeper: Box<dyn Keeper>,
     kicker: OwnedFd,
     links: Links,
     facts: TapFacts,
@@ -119,8 +121,6 @@ pub struct OpenTap {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapFacts {
     name: String,
-    /// Its number.
-    index: u32,
     mac: [u8; 6],
     mtu: u32,
     /// Frames that it has dropped already.
@@ -136,7 +136,6 @@ impl OpenTap {
         mtu: u32,
         offload: bool,
     ) -> Result<OpenTap, KernelError> {
-        let open = TokenBucket { rate: OPEN_RATE, burst: OPEN_BURST, limit: WAITING_BYTES };
         let made = tenant.enter(|| {
             let what = || format!("the TAP device {name}");
             let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -147,36 +146,41 @@ impl OpenTap {
             links.set_mac(name, mac)?;
             links.set_mtu(name, mtu)?;
             links.set_queue_len(name, RING)?;
-            let bucket = links.set_bucket(name, open)?;
+            links.set_bucket(name, OPEN)?;
+            let keeper = Box::new(keeper(&mut links, name)?);
             let kicker = sys::packet_socket().tried(what)?;
             let link = links.get(name)?;
             sys::bind_packet(kicker.as_fd(), link.index, 0).tried(what)?;
             links.up(name)?;
             let drops = drops(&mut links, name)?;
-            let facts = TapFacts { name: name.to_owned(), index: link.index, mac, mtu, drops };
-            Ok::<_, KernelError>(OpenTap { tap, bucket, kicker, links, facts })
+            let facts = TapFacts { name: name.to_owned(), mac, mtu, drops };
+            Ok::<_, KernelError>(OpenTap { tap, keeper, kicker, links, facts })
         })?;
         made.map_err(|e| e.within(tenant.name()))
     }
 
-    /// Its parts.
-    pub fn into_parts(self) -> Parts<TapFacts> {
-        let OpenTap { tap, bucket, kicker, links, facts } = self;
-        let descriptors = vec![tap, bucket.into_parts().0, kicker, links.into_socket()];
-        Parts { facts, descriptors }
+    /// A keeper for a device that was made, whose own keeper has ended.
+    pub fn keeper(tenant: &Namespace, name: &str) -> Result<Box<dyn Keeper>, KernelError> {
+        let keeper = tenant.enter(|| keeper(&mut Links::open()?, name))?;
+        Ok(Box::new(keeper.map_err(|e| e.within(tenant.name()))?))
     }
 
-    /// The device of these parts.
+    /// Its parts, and its keeper, which stays in this process.
+    pub fn into_parts(self) -> (Parts<TapFacts>, Box<dyn Keeper>) {
+        let OpenTap { tap, keeper, kicker, links, facts } = self;
+        (Parts { facts, descriptors: vec![tap, kicker, links.into_socket()] }, keeper)
+    }
+
+    /// The device of these parts, with a keeper that holds its queue.
     ///
     /// # Errors
     /// The descriptors are not as many as a device has.
-    pub fn of(parts: Parts<TapFacts>) -> io::Result<OpenTap> {
+    pub fn of(parts: Parts<TapFacts>, keeper: Box<dyn Keeper>) -> io::Result<OpenTap> {
         let Parts { facts, descriptors } = parts;
         let mut all = Descriptors::of(descriptors);
-        let (tap, bucket) = (all.next()?, Bucket::of(all.next()?, facts.index));
-        let (kicker, links) = (all.next()?, Links::of(all.next()?));
+        let (tap, kicker, links) = (all.next()?, all.next()?, Links::of(all.next()?));
         all.end()?;
-        Ok(OpenTap { tap, bucket, kicker, links, facts })
+        Ok(OpenTap { tap, keeper, kicker, links, facts })
     }
 }
 
@@ -202,14 +206,13 @@ impl TapPort {
             return Err(KernelError::new("a TAP port", io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
         let agent = config.agent.then(Agent::new).transpose().tried(|| "random numbers".to_owned())?.map(Box::new);
-        let OpenTap { tap, bucket, kicker, links, facts } = device;
+        let OpenTap { tap, keeper, kicker, links, facts } = device;
         let longest = facts.mtu + HEADER_LEN as u32;
         Ok(TapPort {
             tap,
-            bucket,
+            keeper,
             kicker,
             kick: kick_frame(facts.mac),
-            closed_burst: longest + BURST_SLACK,
             config: config.clone(),
             longest,
             inbox: Inbox::new(Pool::with_large(config.buffers, longest, LARGE)),
@@ -270,8 +273,7 @@ impl TapPort {
             false => holds >= self.config.xoff || large >= LARGE_XOFF,
         };
         if hold != self.held {
-            let (rate, burst) = if hold { (CLOSED_RATE, self.closed_burst) } else { (OPEN_RATE, OPEN_BURST) };
-            match self.bucket.change(TokenBucket { rate, burst, limit: WAITING_BYTES }) {
+            match if hold { self.keeper.shut() } else { self.keeper.open() } {
                 Ok(()) => {
                     self.held = hold;
                     self.kick_owed = !hold;
@@ -305,6 +307,13 @@ impl TapPort {
         }
         Ok(())
     }
+}
+
+/// The keeper of the queue of a device in this thread's namespace.
+fn keeper(links: &mut Links, name: &str) -> Result<OwnKeeper, KernelError> {
+    let burst = links.get(name)?.mtu + HEADER_LEN as u32 + BURST_SLACK;
+    let shut = TokenBucket { rate: CLOSED_RATE, burst, limit: WAITING_BYTES };
+    Ok(OwnKeeper { bucket: links.bucket(name)?, open: OPEN, shut, charge: 0, polls: None })
 }
 
 /// Frames that the device and its queue dropped.

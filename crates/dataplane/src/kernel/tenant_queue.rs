@@ -10,12 +10,13 @@
 //! rest (`dev_requeue_skb`): TCP segments would arrive out of order.
 
 use super::error::{KernelError, Tried};
-use super::link::{Bucket, Links, TokenBucket};
+use super::keeper::{Keeper, OwnKeeper};
+use super::link::{Links, TokenBucket};
 use super::parts::Descriptors;
 use super::pool::HEADER_LEN;
 use super::sys::{self, Wait};
+use super::valve::{Pollers, Polls};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
@@ -81,14 +82,13 @@ pub(super) enum Traced {
 /// The queue of a tenant's device, controlled by a switch.
 #[derive(Debug)]
 pub(super) struct TenantQueue {
-    bucket: Bucket,
+    keeper: Box<dyn Keeper>,
     /// Packet sockets at the device: frames of one go through the queue, frames of the other past it.
     through: OwnedFd,
     past: OwnedFd,
-    longest: u32,
-    /// The length of the queue. Whoever opens it asks for the machine's memory; later this process may read no such file.
-    limit: u32,
     is_shut: bool,
+    /// How often it was shut or opened.
+    changes: u64,
 }
 
 /// The length of the queue at a tenant's device, in frames. An unused queue costs nothing. Waiting frames count against the
@@ -122,7 +122,7 @@ fn memory() -> u64 {
 /// Installs the queueing discipline at a device. Frames that wait there already, from an earlier switch, stay.
 pub(super) fn prepare(links: &mut Links, device: &str) -> Result<(), KernelError> {
     let longest = longest(links.get(device)?.mtu);
-    links.set_queue(device, bucket(OPEN_RATE, longest, queue_frames()), queue_frames())
+    links.set_queue(device, bucket(OPEN_RATE, longest), queue_frames())
 }
 
 /// Bytes of a device's longest frame, as the kernel may count it.
@@ -131,35 +131,30 @@ fn longest(mtu: u32) -> u32 {
 }
 
 /// A bucket for frames of at most `longest` bytes. Its limit is that of the queue behind it.
-fn bucket(rate: u64, longest: u32, limit: u32) -> TokenBucket {
-    TokenBucket { rate, burst: longest, limit }
+fn bucket(rate: u64, longest: u32) -> TokenBucket {
+    TokenBucket { rate, burst: longest, limit: queue_frames() }
 }
 
-/// The facts about a [`TenantQueue`] that is shut.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct QueueFacts {
-    device: u32,
-    longest: u32,
-    limit: u32,
+/// The keeper of the queue of a device that was [prepared](prepare) and is in this thread's namespace.
+pub(super) fn keeper(links: &mut Links, device: &str, polls: Option<Polls>) -> Result<OwnKeeper, KernelError> {
+    let longest = longest(links.get(device)?.mtu);
+    let (open, shut) = (bucket(OPEN_RATE, longest), bucket(1, longest));
+    Ok(OwnKeeper { bucket: links.bucket(device)?, open, shut, charge: u16::MAX, polls })
 }
 
 impl TenantQueue {
-    /// Its facts and its descriptors.
-    pub fn into_parts(self) -> (QueueFacts, Vec<OwnedFd>) {
-        let TenantQueue { bucket, through, past, longest, limit, .. } = self;
-        let (socket, device) = bucket.into_parts();
-        (QueueFacts { device, longest, limit }, vec![through, past, socket])
+    /// Its keeper and its descriptors.
+    pub fn into_parts(self) -> (Box<dyn Keeper>, Vec<OwnedFd>) {
+        (self.keeper, vec![self.through, self.past])
     }
 
     /// A queue of these parts, which is shut.
-    pub fn of(facts: &QueueFacts, all: &mut Descriptors) -> io::Result<TenantQueue> {
-        let &QueueFacts { device, longest, limit } = facts;
-        let (through, past, socket) = (all.next()?, all.next()?, all.next()?);
-        Ok(TenantQueue { bucket: Bucket::of(socket, device), through, past, longest, limit, is_shut: true })
+    pub fn of(keeper: Box<dyn Keeper>, all: &mut Descriptors) -> io::Result<TenantQueue> {
+        Ok(TenantQueue { keeper, through: all.next()?, past: all.next()?, is_shut: true, changes: 0 })
     }
 
-    /// The queue of a device that was [prepared](prepare) and is in this thread's namespace. Shuts it.
-    pub fn shut(links: &mut Links, device: &str) -> Result<TenantQueue, KernelError> {
+    /// The queue of a device in this thread's namespace, by its keeper. Shuts it.
+    pub fn shut(links: &mut Links, device: &str, keeper: Box<dyn Keeper>) -> Result<TenantQueue, KernelError> {
         let link = links.get(device)?;
         let what = || format!("a packet socket at {device}");
         let [through, past] = [sys::packet_socket().tried(what)?, sys::packet_socket().tried(what)?];
@@ -167,29 +162,22 @@ impl TenantQueue {
             sys::bind_packet(socket.as_fd(), link.index, 0).tried(what)?;
         }
         sys::set_option(past.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1).tried(what)?;
-        let mut hold = TenantQueue {
-            bucket: links.bucket(device)?,
-            through,
-            past,
-            longest: longest(link.mtu),
-            limit: queue_frames(),
-            is_shut: false,
-        };
+        let mut hold = TenantQueue { keeper, through, past, is_shut: false, changes: 0 };
         hold.shut_again().tried(|| format!("holding the queue of {device} (tbf)"))?;
         Ok(hold)
     }
 
     /// Shuts the queue. One frame still goes, of the tenant or ours.
     pub fn shut_again(&mut self) -> io::Result<()> {
-        self.bucket.change_charged(bucket(1, self.longest, self.limit), u16::MAX)?;
-        self.is_shut = true;
+        self.rest()?;
         self.kick();
         Ok(())
     }
 
     /// Shuts it, but the first frame of the tenant goes and wakes the sleeping switch.
     pub fn rest(&mut self) -> io::Result<()> {
-        self.bucket.change_charged(bucket(1, self.longest, self.limit), u16::MAX)?;
+        self.changes += 1;
+        self.keeper.shut()?;
         self.is_shut = true;
         Ok(())
     }
@@ -197,9 +185,20 @@ impl TenantQueue {
     /// Opens it, and waiting frames go.
     pub fn open(&mut self) -> io::Result<()> {
         self.is_shut = false;
-        self.bucket.change(bucket(OPEN_RATE, self.longest, self.limit))?;
+        self.changes += 1;
+        self.keeper.open()?;
         self.kick();
         Ok(())
+    }
+
+    /// Further polling sockets for the device.
+    pub fn pollers(&mut self) -> io::Result<Pollers> {
+        self.keeper.pollers()
+    }
+
+    /// How often it was shut or opened.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub fn is_shut(&self) -> bool {
@@ -255,7 +254,7 @@ mod tests {
     #[test]
     fn a_bucket_takes_no_more_than_a_frame_at_once() {
         for rate in [1, OPEN_RATE] {
-            let bucket = bucket(rate, longest(1_500), 100_000);
+            let bucket = bucket(rate, longest(1_500));
             assert!((1_518..3_000).contains(&bucket.burst), "{bucket:?}");
         }
     }

@@ -23,6 +23,7 @@ mod ending;
 mod learning;
 mod listening;
 mod parts;
+mod pollers;
 mod polling;
 
 use super::device::{DEVICE_RETRY, NotSent, not_sent};
@@ -43,6 +44,7 @@ use learning::Learning;
 pub use listening::Listening;
 use listening::{boot_frame, longest_frame};
 pub use parts::{OpenValve, ValveFacts};
+pub use pollers::{Pollers, Polls};
 use polling::{Rest, Unasked};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::vale::WatchdogConfig;
@@ -117,20 +119,19 @@ struct Counters {
 #[derive(Debug)]
 pub struct ValvePort {
     kernel: Kernel,
-    /// Knows the number of the device's receive queue, by which the queue is polled.
-    poller: OwnedFd,
+    /// Know the number of the device's receive queue, by which the queue is polled.
+    pollers: Pollers,
     /// Attached as long as it is open.
     _program: Option<OwnedFd>,
     /// Marks the tenant as served.
     _owner: OwnedFd,
     /// The tenant's own address at its device.
     station: [u8; 6],
-    budget: i32,
     needed: u32,
     longest: u32,
     offload: bool,
     inbox: Inbox,
-    /// The frame by which the poller learned that number; it is not passed on.
+    /// The frame by which the pollers learned that number; it is not passed on.
     boot: Vec<u8>,
     learning: Learning,
     outbox: Pool,
@@ -166,16 +167,16 @@ impl ValvePort {
 
     /// A port at the pair of an open valve.
     pub fn of(valve: OpenValve, config: &ValveConfig) -> ValvePort {
-        let OpenValve { program, socket, poller, reserve, owner, diag, routes, device, tenant_queue, edge, .. } = valve;
+        let OpenValve { program, socket, pollers, reserve, owner, diag, routes, device, tenant_queue, edge, .. } =
+            valve;
         let longest = longest_frame(valve.mtu);
         ValvePort {
             kernel: Kernel { socket, diag, routes, device },
-            boot: boot_frame(poller.port),
-            poller: poller.fd,
+            boot: boot_frame(pollers.port),
+            pollers,
             _program: program,
             _owner: owner,
             station: valve.station,
-            budget: config.budget as i32,
             needed: config.needed(),
             longest,
             offload: config.offload,
@@ -230,7 +231,7 @@ impl ValvePort {
             return Ok(());
         }
         self.shut = false;
-        self.poll()
+        self.poll(false)
     }
 
     /// Whether there are buffers for the frames of a poll.
@@ -247,10 +248,12 @@ impl ValvePort {
         self.quiet <= LOOKS
     }
 
-    fn poll(&mut self) -> Result<(), BrokenPort> {
+    /// Polls once; `calm` if interrupts are to come afterwards.
+    fn poll(&mut self, calm: bool) -> Result<(), BrokenPort> {
         self.counters.polls += 1;
         self.polled = self.now;
-        sys::busy_poll(self.poller.as_fd());
+        let poller = if calm { &self.pollers.calm } else { &self.pollers.busy };
+        sys::busy_poll(poller.as_fd());
         if self.drain()? == 0 {
             self.counters.empty_polls += 1;
         }
@@ -454,11 +457,7 @@ impl Port for ValvePort {
 
     fn wake_up(&mut self) {
         self.quiet = 0;
-        if self.asleep {
-            self.asleep = false;
-            // The socket supports this option; without it the port would only be polled more often.
-            let _ = sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 1);
-        }
+        self.asleep = false;
     }
 
     fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
@@ -509,7 +508,7 @@ impl Port for ValvePort {
     fn why_broken(&self) -> &'static str {
         match self.learning.deadline() {
             _ if self.learning.gone => "its device is gone",
-            Some(_) => "its device was switched off, more often than a port can learn how to poll it",
+            Some(_) => "its device was switched off, and the port has no sockets left to learn how to poll it",
             None => "its device is gone, or the kernel does not answer",
         }
     }
@@ -526,6 +525,7 @@ impl Port for ValvePort {
         show("shut", c.shut);
         show("sleeps", c.sleeps);
         show("learned_again", self.learning.learned);
+        show("queue_changes", self.tenant_queue.changes());
         show("unasked", self.unasked.frames);
         show("bad_frames", c.bad);
         show("device_full", c.device_full);

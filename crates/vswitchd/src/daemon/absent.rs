@@ -8,6 +8,7 @@ use super::super::status::{Absent, Again};
 use super::{Daemon, Running, places, reserve};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use std::io::ErrorKind;
+use std::sync::Arc;
 use tracing::{info, warn};
 
 impl Daemon {
@@ -84,7 +85,7 @@ impl Daemon {
 
 impl Running {
     /// The port went out of service by itself.
-    fn be_absent(&mut self, reason: String, helper: Option<&Helper>) {
+    fn be_absent(&mut self, reason: String, helper: Option<&Arc<Helper>>) {
         let again = if may_open(&self.config.kind, helper).is_none() { Again::EverySecond } else { Again::NextStart };
         let absent = Absent { reason, again };
         warn!(port = self.config.name, kind = self.config.kind.name(), reason = %absent, "port absent");

@@ -42,7 +42,7 @@ struct InitialPorts {
 
 impl InitialPorts {
     /// Opens the ports.
-    fn open(config: &Config, helper: Option<&Helper>) -> io::Result<InitialPorts> {
+    fn open(config: &Config, helper: Option<&Arc<Helper>>) -> io::Result<InitialPorts> {
         let uplink = config.uplink.as_ref().map(|uplink| uplink::open_by(helper, uplink, &config.vale)).transpose();
         let uplink = uplink.map_err(|e| io::Error::new(e.kind(), format!("uplink: {e}")))?;
         let opened = open_all(&config.ports, &config.vale, helper).map_err(io::Error::other)?;
@@ -108,7 +108,7 @@ impl Daemon {
     /// A port or the control socket cannot be opened, or a system call of the engine fails.
     pub fn run(mut config: Config, helper: helper::From<'_>) -> io::Result<Status> {
         let socket = Socket::bind(&config.control)?;
-        let helper = Helper::of(helper)?;
+        let helper = Helper::of(helper)?.map(Arc::new);
         let attached = attached_ports(&config)?;
         config.ports.extend(attached);
         let metrics = config.metrics.map(metrics::Server::bind).transpose()?;
@@ -120,8 +120,7 @@ impl Daemon {
         let ports = InitialPorts::open(&config, helper.as_ref())?;
         mtu::warnings(&config).iter().for_each(|reason| warn!(reason, "packets too large"));
         // Before the first thread starts: each thread has its own privileges.
-        let keep = if helper.is_some() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
-        let left = privileges::drop_all_but(keep, becomes.as_ref())?;
+        let left = privileges::drop_all_but(CapabilitySet::empty(), becomes.as_ref())?;
         let sandbox = Sandbox::enter(&config)?;
         info!(
             name = config.name,
@@ -165,7 +164,7 @@ impl Daemon {
         let _ = daemon.remote.post(|_| {});
         let (ran, given_up, last) = switch.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
         // Only now: ports that end may need it.
-        daemon.helper.iter().for_each(Helper::end);
+        daemon.helper.iter().for_each(|helper| helper.end());
         signals.close();
         let _ = signal_thread.join();
         let _ = watcher.join();

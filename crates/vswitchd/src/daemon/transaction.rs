@@ -205,7 +205,7 @@ impl Daemon {
             done += &format!(", port {} is absent: {reason}", port.name);
         }
         drop(state);
-        self.helper.iter().for_each(Helper::reloaded);
+        self.helper.iter().for_each(|helper| helper.reloaded());
         plan.close.iter().for_each(|port| info!(port = port.name, "port removed"));
         plan.open.iter().for_each(|port| info!(port = port.name, kind = port.kind.name(), "port added"));
         Ok(done)
@@ -291,7 +291,7 @@ impl State {
 ///
 /// # Errors
 /// The first reason that lasts, with its port. Ports that were opened before are closed again.
-fn open_each(ports: &[&PortConfig], new: &Config, helper: Option<&Helper>) -> Result<Vec<Prepared>, String> {
+fn open_each(ports: &[&PortConfig], new: &Config, helper: Option<&Arc<Helper>>) -> Result<Vec<Prepared>, String> {
     let mut opened = Vec::new();
     for &port in ports {
         let outcome = open_beside(port, &new.ports, &new.vale, helper).and_then(Opened::ready);

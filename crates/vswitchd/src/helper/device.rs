@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::controller::ControllerLink;
 use sluicenet_dataplane::kernel::KernelError;
+use sluicenet_dataplane::kernel::keeper::Keeper;
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::{OpenPacket, PacketFacts, Pieces};
 use sluicenet_dataplane::kernel::parts::Parts;
@@ -74,6 +75,9 @@ pub(crate) struct Controller {
     controller: SocketAddrV4,
 }
 
+/// An open device, and the keeper of its port, if its kind has one.
+pub(crate) type Handed = (Parts<Facts>, Option<Box<dyn Keeper>>);
+
 /// The facts about an open device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -112,6 +116,17 @@ impl Device {
         Device::Uplink { device: device.clone(), netns: netns.clone(), segmentation: *segmentation, controller }
     }
 
+    /// A keeper for an open port at this device, whose own keeper has ended.
+    pub(super) fn keeper(&self) -> Result<Box<dyn Keeper>, Failure> {
+        match (Pair::of(self)?, self) {
+            (Some(pair), _) => Ok(pair.veth().keeper(&pair.config)?),
+            (None, Device::Tap { device, tenant_netns, .. }) => {
+                Ok(OpenTap::keeper(&Namespace::open(tenant_netns)?, device)?)
+            }
+            _ => Err(Failure::lasting("a port of this kind needs no keeper".into())),
+        }
+    }
+
     /// Opens the sockets of a valve. For other kinds there is nothing to do yet.
     pub fn listen(self) -> Result<Begun, Failure> {
         let Some(pair) = Pair::of(&self)? else { return Ok(Begun::Other(self)) };
@@ -127,24 +142,26 @@ pub(crate) enum Begun {
 }
 
 impl Begun {
-    /// Opens the rest.
-    pub fn open(self) -> Result<Parts<Facts>, Failure> {
+    /// Opens the rest; also returns the keeper of the port, if its kind has one.
+    pub fn open(self) -> Result<Handed, Failure> {
         let of =
             |parts: Parts<PacketFacts>| Parts { facts: Facts::Packet(parts.facts), descriptors: parts.descriptors };
         let device = match self {
             Begun::Valve(begun) => {
                 let (pair, listening) = *begun;
-                let Parts { facts, descriptors } = listening.learn(pair.veth(), &pair.config)?.into_parts();
-                return Ok(Parts { facts: Facts::Veth(facts), descriptors });
+                let (parts, keeper) = listening.learn(pair.veth(), &pair.config)?.into_parts();
+                let Parts { facts, descriptors } = parts;
+                return Ok((Parts { facts: Facts::Veth(facts), descriptors }, Some(keeper)));
             }
             Begun::Other(device) => device,
         };
-        Ok(match device {
+        let parts = match device {
             Device::Veth { .. } => unreachable!("a valve's sockets are opened first"),
             Device::Tap { device, tenant_netns, mac, mtu, offload } => {
                 let tenant = Namespace::open(&tenant_netns)?;
-                let Parts { facts, descriptors } = OpenTap::create(&tenant, &device, mac, mtu, offload)?.into_parts();
-                Parts { facts: Facts::Tap(facts), descriptors }
+                let (parts, keeper) = OpenTap::create(&tenant, &device, mac, mtu, offload)?.into_parts();
+                let Parts { facts, descriptors } = parts;
+                return Ok((Parts { facts: Facts::Tap(facts), descriptors }, Some(keeper)));
             }
             Device::Packet { device, netns } => {
                 of(OpenPacket::open(&namespace(&netns)?, &device, Pieces::Frames)?.into_parts())
@@ -157,7 +174,8 @@ impl Begun {
                 }
                 parts
             }
-        })
+        };
+        Ok((parts, None))
     }
 }
 

@@ -18,8 +18,8 @@ use std::time::Duration;
 /// The most bytes of a message, and the most descriptors.
 const BYTES_MAX: usize = 1 << 16;
 const DESCRIPTORS_MAX: usize = 64;
-/// How long an answer may take. The helper waits at most 7 s for the kernel to poll a device.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The most bytes of a message about an open port.
+const SHORT: usize = 512;
 
 /// Requests of a switch that are about no port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub(super) enum Called {
     Refused(String),
 }
 
-/// Requests at the socket of a port, in this order.
+/// Requests at the socket of a port: `Listen` and `Open`, or `Keep`, and then the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Ask {
@@ -54,6 +54,19 @@ pub(super) enum Ask {
     },
     /// Opens the rest, which may take seconds.
     Open,
+    /// Keeps a port that is open already: its keeper has ended.
+    Keep {
+        /// The port's name.
+        port: String,
+        /// Its device.
+        device: Device,
+    },
+    /// Has the tenant's queue let frames go. Of an open port, as all that follow.
+    Go,
+    /// Has it hold them.
+    Hold,
+    /// Opens further polling sockets.
+    Pollers,
 }
 
 /// The answers to them.
@@ -64,6 +77,10 @@ pub(super) enum Told {
     Listening,
     /// The device is open. Its descriptors come along.
     Open(Facts),
+    /// Done.
+    Done,
+    /// Polling sockets at this port. Three descriptors come along.
+    Pollers(u16),
     /// Not done.
     Failed(Failure),
 }
@@ -110,6 +127,11 @@ impl Channel {
         }
     }
 
+    /// Another descriptor of this end.
+    pub fn try_clone(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
+    }
+
     pub fn into_socket(self) -> OwnedFd {
         self.0
     }
@@ -138,13 +160,28 @@ impl Channel {
     /// # Errors
     /// It is too long, none of these messages, or has other than `descriptors` descriptors, unless that is `None`.
     pub fn receive<T: DeserializeOwned>(&self, descriptors: Option<usize>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-        let mut bytes = [0; BYTES_MAX];
+        self.receive_into(&mut vec![0; BYTES_MAX], descriptors)
+    }
+
+    /// The same, of a message about an open port.
+    pub fn receive_short<T: DeserializeOwned>(
+        &self,
+        descriptors: Option<usize>,
+    ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+        self.receive_into(&mut [0; SHORT], descriptors)
+    }
+
+    fn receive_into<T: DeserializeOwned>(
+        &self,
+        bytes: &mut [u8],
+        descriptors: Option<usize>,
+    ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         // Without room for them, the kernel closes descriptors that nobody wants.
         let room = if descriptors == Some(0) { &mut [] } else { &mut space[..] };
         let mut control = RecvAncillaryBuffer::new(room);
         let received = loop {
-            let slices = &mut [IoSliceMut::new(&mut bytes)];
+            let slices = &mut [IoSliceMut::new(bytes)];
             match rustix::net::recvmsg(&self.0, slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::CONNRESET) => return Ok(None),
@@ -171,25 +208,49 @@ impl Channel {
         message.map(|message| Some((message, came))).map_err(|e| invalid(&format!("this is no message: {e}")))
     }
 
+    /// An end at which answers may take so long.
+    pub fn patient(self, patience: Duration) -> io::Result<Channel> {
+        sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, Some(patience))?;
+        Ok(self)
+    }
+
     /// Sends a request and waits for its answer.
     pub fn ask<T: DeserializeOwned>(
         &self,
         request: &impl Serialize,
         descriptors: Option<usize>,
     ) -> io::Result<(T, Vec<OwnedFd>)> {
-        sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, Some(PATIENCE))?;
-        let ended = || io::Error::new(ErrorKind::BrokenPipe, "the helper has ended");
+        self.tell(request)?;
+        answer(self.receive(descriptors))
+    }
+
+    /// The same, about an open port.
+    pub fn ask_short<T: DeserializeOwned>(&self, request: &impl Serialize) -> io::Result<(T, Vec<OwnedFd>)> {
+        self.tell(request)?;
+        answer(self.receive_short(None))
+    }
+
+    /// Sends a request. Late answers to earlier ones are thrown away.
+    fn tell(&self, request: &impl Serialize) -> io::Result<()> {
+        while rustix::net::recv(&self.0, &mut [0; 1], RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
         match self.send(request, &[]) {
-            Err(e) if e.kind() == ErrorKind::BrokenPipe => return Err(ended()),
-            sent => sent?,
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(ended()),
+            sent => sent,
         }
-        match self.receive(descriptors) {
-            Ok(answer) => answer.ok_or_else(ended),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                Err(io::Error::new(ErrorKind::TimedOut, "the helper does not answer"))
-            }
-            Err(e) => Err(e),
+    }
+}
+
+fn ended() -> io::Error {
+    io::Error::new(ErrorKind::BrokenPipe, "the helper has ended")
+}
+
+fn answer<T>(received: io::Result<Option<T>>) -> io::Result<T> {
+    match received {
+        Ok(answer) => answer.ok_or_else(ended),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => {
+            Err(io::Error::new(ErrorKind::TimedOut, "the helper does not answer"))
         }
+        Err(e) => Err(e),
     }
 }
 

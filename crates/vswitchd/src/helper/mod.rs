@@ -2,39 +2,50 @@
 //! up.
 //!
 //! ```text
-//! switch run   reads the file, starts the helper, gives up its privileges, forwards frames
-//!   └ helper   reads the file, too; opens devices and hands over their descriptors
+//! switch run     reads the file, starts the helper, gives up its privileges, forwards frames
+//!   └ helper     starts the worker, and starts it again if it dies
+//!       └ worker opens devices and hands over their descriptors; keeps the queues of tenants
 //! ```
-//! The helper trusts nothing that the switch says. It opens a device only if its own copy of the file, the file as it is now,
-//! or the record of a command names it for that port (see [`known`]). It ends when the switch has ended.
+//! The worker trusts nothing that the switch says. It opens a device only if the file that the switch was started with, the file
+//! as it is now, or the record of a command names it for that port (see [`known`]). Both end when the switch has ended.
+//!
+//! The switch has a socket to the worker, and one for each open port ([`keeper`]). A worker that was started again has the first
+//! one, and a port gets another one when it needs it.
 
 pub(crate) mod device;
+mod keeper;
 mod known;
 mod message;
 mod serve;
+mod supervise;
 
 use crate::failure::Failure;
 use crate::privileges;
 use crate::status::HelperStatus;
-pub(crate) use device::{Device, Facts};
+pub(crate) use device::{Device, Facts, Handed};
+use keeper::RemoteKeeper;
 use message::{Ask, Call, Called, Channel, Told};
-use rustix::thread::CapabilitySet;
 pub use serve::serve;
+use sluicenet_dataplane::kernel::keeper::Keeper;
 use sluicenet_dataplane::kernel::parts::Parts;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+pub use supervise::supervise;
 
+/// How long the answer to a call may take: the worker may have to be started again.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take to open a device. The worker waits at most 7 s for the kernel to poll it.
+const OPENS_IN: Duration = Duration::from_secs(60);
 /// How long the end of a switch waits for its helper.
 const ENDS_IN: Duration = Duration::from_secs(5);
 
 /// Where a switch finds its helper.
 #[derive(Debug)]
 pub enum From<'a> {
-    /// The switch starts it by this command, which [serves](serve()) its standard input, if it has the privileges for that.
+    /// The switch starts it by this command, which [supervises](supervise()) one, if it has the privileges for that.
     Command(&'a mut Command),
     /// A service manager starts it for each connection to this socket.
     Socket(&'a Path),
@@ -79,24 +90,21 @@ impl Helper {
     }
 
     fn connect(path: &Path) -> io::Result<Helper> {
-        if let Some(missing) = privileges::missing("tenant's queue", CapabilitySet::NET_ADMIN, privileges::own()) {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, missing));
-        }
         let calls = Channel::connect(path)
             .map_err(|e| io::Error::new(e.kind(), format!("the helper at {}: {e}", path.display())))?;
-        Ok(Helper::new(calls, Process::Service))
+        Helper::new(calls, Process::Service)
     }
 
-    fn new(calls: Channel, process: Process) -> Helper {
-        Helper { calls: Mutex::new(Some(calls)), process, ended: Mutex::new(None) }
+    fn new(calls: Channel, process: Process) -> io::Result<Helper> {
+        Ok(Helper { calls: Mutex::new(Some(calls.patient(PATIENCE)?)), process, ended: Mutex::new(None) })
     }
 
     fn start(command: &mut Command) -> io::Result<Helper> {
         let (ours, theirs) = Channel::pair()?;
-        let child = command.stdin(Stdio::from(theirs.into_socket())).stdout(Stdio::null()).spawn();
+        let child = supervise::spawn(command, theirs.into_socket());
         let child = child.map_err(|e| io::Error::new(e.kind(), format!("the helper cannot be started: {e}")))?;
         let pid = child.id();
-        Ok(Helper::new(ours, Process::Child(Mutex::new(child), pid)))
+        Helper::new(ours, Process::Child(Mutex::new(child), pid))
     }
 
     fn call(&self, call: &Call, descriptors: usize) -> io::Result<Option<Channel>> {
@@ -105,7 +113,7 @@ impl Helper {
         let (answer, mut came) = calls.as_ref().ok_or_else(ended)?.ask::<Called>(call, None)?;
         match answer {
             Called::Done if came.len() == descriptors => came.pop().map(Channel::of).transpose(),
-            Called::Done => Err(io::Error::new(io::ErrorKind::InvalidData, "the helper's answer has no socket")),
+            Called::Done => Err(another()),
             Called::Refused(why) => Err(io::Error::other(why)),
         }
     }
@@ -114,14 +122,19 @@ impl Helper {
     ///
     /// # Errors
     /// The helper's reason.
-    pub fn listen(&self, port: &str, device: Device) -> Result<Begun, Failure> {
-        let channel = self.call(&Call::Port, 1)?;
-        let channel = channel.ok_or_else(|| Failure::lasting("the helper's answer has no socket".into()))?;
-        match channel.ask(&Ask::Listen { port: port.to_owned(), device }, Some(0))?.0 {
-            Told::Listening => Ok(Begun(channel)),
+    pub fn listen(self: &Arc<Helper>, port: &str, device: Device) -> Result<Begun, Failure> {
+        let channel = self.port()?.patient(OPENS_IN)?;
+        let ask = Ask::Listen { port: port.to_owned(), device: device.clone() };
+        match channel.ask(&ask, Some(0))?.0 {
+            Told::Listening => Ok(Begun { helper: Arc::clone(self), port: port.to_owned(), device, channel }),
             Told::Failed(failure) => Err(failure),
-            Told::Open(_) => Err(Failure::lasting("the helper's answer is another one's".into())),
+            _ => Err(another().into()),
         }
+    }
+
+    /// A socket for a port.
+    fn port(&self) -> io::Result<Channel> {
+        self.call(&Call::Port, 1)?.ok_or_else(another)
     }
 
     /// Tells it that the switch obeys the file as it is now.
@@ -130,26 +143,20 @@ impl Helper {
         let _ = self.call(&Call::Reloaded, 0);
     }
 
-    /// How it ended, if it has; noticed for the first time by `first`.
-    pub fn end_of(&self, first: impl FnOnce(&str)) -> Option<String> {
+    /// Notices its end, which `first` is told: no process is left that opens devices.
+    pub fn look(&self, first: impl FnOnce(&str)) {
+        // While a call waits for its answer, it is not looked.
+        let Ok(calls) = self.calls.try_lock() else { return };
         let mut ended = lock(&self.ended);
-        if ended.is_none() {
-            let how = match &self.process {
-                Process::Child(child, _) => match lock(child).try_wait() {
-                    Ok(None) => return None,
-                    Ok(Some(status)) => status.to_string(),
-                    Err(e) => e.to_string(),
-                },
-                // A socket that is in use belongs to a helper that answers.
-                Process::Service => match self.calls.try_lock().as_deref() {
-                    Ok(Some(calls)) if calls.has_ended() => "it has closed its socket".to_owned(),
-                    _ => return None,
-                },
+        if ended.is_none() && calls.as_ref().is_some_and(Channel::has_ended) {
+            let status = match &self.process {
+                Process::Child(child, _) => lock(child).try_wait().ok().flatten(),
+                Process::Service => None,
             };
+            let how = status.map_or_else(|| "it has closed its socket".to_owned(), |status| status.to_string());
             first(&how);
             *ended = Some(how);
         }
-        ended.clone()
     }
 
     /// The reason for which it opens nothing, if it has ended.
@@ -187,24 +194,34 @@ impl Helper {
 }
 
 /// A port's device of which the first sockets are open, in the helper.
-pub(crate) struct Begun(Channel);
+pub(crate) struct Begun {
+    helper: Arc<Helper>,
+    port: String,
+    device: Device,
+    channel: Channel,
+}
 
 impl Begun {
-    /// Has the rest opened.
+    /// Has the rest opened; also returns the keeper of the port, if its kind has one.
     ///
     /// # Errors
     /// The helper's reason.
-    pub fn open(self) -> Result<Parts<Facts>, Failure> {
-        match self.0.ask(&Ask::Open, None)? {
-            (Told::Open(facts), descriptors) => Ok(Parts { facts, descriptors }),
+    pub fn open(self) -> Result<Handed, Failure> {
+        let Begun { helper, port, device, channel } = self;
+        match channel.ask(&Ask::Open, None)? {
+            (Told::Open(facts), descriptors) => {
+                let keeper: Option<Box<dyn Keeper>> = match &facts {
+                    Facts::Packet(_) => None,
+                    _ => Some(Box::new(RemoteKeeper::new(helper, port, device, channel)?)),
+                };
+                Ok((Parts { facts, descriptors }, keeper))
+            }
             (Told::Failed(failure), _) => Err(failure),
-            (Told::Listening, _) => Err(Failure::lasting("the helper's answer is another one's".into())),
+            _ => Err(another().into()),
         }
     }
 }
 
-impl AsFd for Begun {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.0.as_fd()
-    }
+fn another() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the helper's answer is to another request")
 }

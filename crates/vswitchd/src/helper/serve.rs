@@ -9,6 +9,7 @@ use crate::privileges;
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use sluicenet_dataplane::kernel::keeper::Keeper;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,17 +32,22 @@ struct Shared {
     told: Mutex<Option<Instant>>,
 }
 
+/// Begins a process of a helper: it ignores signals that a terminal and a service manager send to all processes of a switch, and
+/// ends after the switch.
+pub(super) fn begin(socket: OwnedFd) -> io::Result<Channel> {
+    let ignored = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        flag::register(signal, Arc::clone(&ignored))?;
+    }
+    Channel::of(socket)
+}
+
 /// Opens devices for the switch at the other end of a socket, until the switch ends.
 ///
 /// # Errors
 /// The socket is none of a switch, or the system refuses.
 pub fn serve(config: Config, socket: OwnedFd) -> io::Result<()> {
-    let calls = Channel::of(socket)?;
-    // A terminal and a service manager send signals to both processes. This one ends after the switch.
-    let ignored = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        flag::register(signal, Arc::clone(&ignored))?;
-    }
+    let calls = begin(socket)?;
     privileges::drop_all_but(kept(&config), None)?;
     let ports_max = config.ports_max + BEYOND;
     let shared = Arc::new(Shared {
@@ -75,7 +81,7 @@ pub fn serve(config: Config, socket: OwnedFd) -> io::Result<()> {
 
 /// The capabilities of a helper: those to open devices, those to open the namespace of any process by its path in `/proc`,
 /// and those for a socket at a port below 1024.
-fn kept(config: &Config) -> CapabilitySet {
+pub(super) fn kept(config: &Config) -> CapabilitySet {
     let listen = config.uplink.as_ref().and_then(|uplink| uplink.overlay.as_ref()).map(|overlay| overlay.listen);
     let low = listen.is_some_and(|port| port < 1024);
     let bind = if low { CapabilitySet::NET_BIND_SERVICE } else { CapabilitySet::empty() };
@@ -97,26 +103,39 @@ impl Shared {
         Ok(theirs)
     }
 
-    /// Opens the device of a port.
+    /// Opens the device of a port, or takes over an open one, and keeps it until the switch closes the socket.
     fn port(&self, channel: &Channel) {
         // The switch may close the socket at any time.
-        let Ok(Some((Ask::Listen { port, device }, _))) = channel.receive(Some(0)) else { return };
-        let begun = self.allows(&port, &device).and_then(|()| device.listen());
-        let begun = match begun {
-            Ok(begun) => begun,
-            Err(failure) => return drop(channel.send(&Told::Failed(failure), &[])),
-        };
-        if channel.send(&Told::Listening, &[]).is_err() {
-            return;
-        }
-        let Ok(Some((Ask::Open, _))) = channel.receive(Some(0)) else { return };
-        let _ = match begun.open() {
-            Ok(parts) => {
-                let descriptors: Vec<_> = parts.descriptors.iter().map(AsFd::as_fd).collect();
-                channel.send(&Told::Open(parts.facts), &descriptors)
+        let keeper = match channel.receive(Some(0)) {
+            Ok(Some((Ask::Listen { port, device }, _))) => self.open(channel, &port, device),
+            Ok(Some((Ask::Keep { port, device }, _))) => {
+                let keeper = self.allows(&port, &device).and_then(|()| device.keeper());
+                match keeper {
+                    Ok(keeper) => channel.send(&Told::Done, &[]).is_ok().then_some(keeper),
+                    Err(failure) => return drop(channel.send(&Told::Failed(failure), &[])),
+                }
             }
-            Err(failure) => channel.send(&Told::Failed(failure), &[]),
+            _ => None,
         };
+        if let Some(mut keeper) = keeper {
+            while let Ok(Some((ask, _))) = channel.receive_short(Some(0)) {
+                if keep(channel, &mut *keeper, &ask).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Opens a device; returns its keeper, if the switch needs one and goes on.
+    fn open(&self, channel: &Channel, port: &str, device: Device) -> Option<Box<dyn Keeper>> {
+        let failed = |failure| drop(channel.send(&Told::Failed(failure), &[]));
+        let begun = self.allows(port, &device).and_then(|()| device.listen()).map_err(failed).ok()?;
+        channel.send(&Told::Listening, &[]).ok()?;
+        let Ok(Some((Ask::Open, _))) = channel.receive(Some(0)) else { return None };
+        let (parts, keeper) = begun.open().map_err(failed).ok()?;
+        let descriptors: Vec<_> = parts.descriptors.iter().map(AsFd::as_fd).collect();
+        channel.send(&Told::Open(parts.facts), &descriptors).ok()?;
+        keeper
     }
 
     fn allows(&self, port: &str, device: &Device) -> Result<(), Failure> {
@@ -132,6 +151,27 @@ impl Shared {
             warn!(reason = why, "helper refused a request");
         }
         why
+    }
+}
+
+/// Does what a port asks for.
+fn keep(channel: &Channel, keeper: &mut dyn Keeper, ask: &Ask) -> io::Result<()> {
+    let failed = |e: io::Error| channel.send(&Told::Failed(e.into()), &[]);
+    let done = match ask {
+        Ask::Go => keeper.open(),
+        Ask::Hold => keeper.shut(),
+        Ask::Pollers => match keeper.pollers() {
+            Ok(pollers) => {
+                let (port, sockets) = pollers.into_parts();
+                return channel.send(&Told::Pollers(port), &sockets.each_ref().map(AsFd::as_fd));
+            }
+            Err(e) => return failed(e),
+        },
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "this port is open already")),
+    };
+    match done {
+        Ok(()) => channel.send(&Told::Done, &[]),
+        Err(e) => failed(e),
     }
 }
 

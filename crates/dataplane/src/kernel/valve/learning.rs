@@ -1,9 +1,10 @@
 //! A device that was switched off and on has a receive queue with another number, by which it has to be polled.
-//! A socket learns such a number only once. So a port has sockets in reserve, opened while the switch still had the right to
-//! enter the device's namespace. The tenant's queue is shut until the new number is known.
+//! A socket learns such a number only once. So a port has sockets in reserve, and asks for further ones when it has used them.
+//! The tenant's queue is shut until the new number is known.
 
 use super::ValvePort;
-use super::listening::{Poller, boot_frame};
+use super::listening::boot_frame;
+use super::pollers::Pollers;
 use crate::kernel::sys;
 use crate::port::BrokenPort;
 use sluicenet_proto::time::{Duration, Instant};
@@ -15,7 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_ms(50);
 /// Sockets that can learn a number, and when to try.
 #[derive(Debug)]
 pub(super) struct Learning {
-    reserve: Vec<Poller>,
+    reserve: Option<Pollers>,
     deadline: Option<Instant>,
     /// Whether the device is gone for good.
     pub gone: bool,
@@ -24,8 +25,8 @@ pub(super) struct Learning {
 }
 
 impl Learning {
-    pub fn new(reserve: Vec<Poller>) -> Learning {
-        Learning { reserve, deadline: None, gone: false, learned: 0 }
+    pub fn new(reserve: Pollers) -> Learning {
+        Learning { reserve: Some(reserve), deadline: None, gone: false, learned: 0 }
     }
 
     /// The device was switched off.
@@ -40,15 +41,15 @@ impl Learning {
 }
 
 impl ValvePort {
-    /// Lets a reserve socket learn the number, once the device is on again. If none is left, the port is broken.
+    /// Lets the reserve sockets learn the number, once the device is on again. If there are none, the port is broken.
     pub(super) fn learn_again(&mut self) -> Result<(), BrokenPort> {
         if !self.tenant_queue.is_shut() || self.rest.is_held() {
             self.rest.end();
             // If another program removed the queue, the tenant cannot be stopped.
             let _ = self.tenant_queue.rest();
         }
-        let Some(next) = self.learning.reserve.last() else { return Err(BrokenPort) };
-        if sys::napi_id(next.fd.as_fd()).map_err(|_| BrokenPort)? == 0 {
+        let Some(next) = &self.learning.reserve else { return Err(BrokenPort) };
+        if !next.learn().map_err(|_| BrokenPort)? {
             if self.learning.deadline.is_some_and(|due| self.now >= due) {
                 self.learning.deadline = Some(self.now.saturating_add(LOOK_EVERY));
                 if sys::has_lost_device(self.kernel.socket.as_fd()).map_err(|_| BrokenPort)? {
@@ -63,8 +64,10 @@ impl ValvePort {
             }
             return Ok(());
         }
-        if let Some(next) = self.learning.reserve.pop() {
-            self.poller = next.fd;
+        // Without a helper there is no next time.
+        let further = self.tenant_queue.pollers().ok();
+        if let Some(next) = std::mem::replace(&mut self.learning.reserve, further) {
+            self.pollers = next;
         }
         self.learning.deadline = None;
         self.learning.learned += 1;

@@ -1,17 +1,19 @@
-//! The start of a valve: the sockets at the switch's end of a pair, and how the polling socket learns the number of the receive
+//! The start of a valve: the sockets at the switch's end of a pair, and how the polling sockets learn the number of the receive
 //! queue.
 
 use super::config::ValveConfig;
 use super::parts::OpenValve;
+use super::pollers::{Pollers, Polls};
 use crate::kernel::device::open_packet_socket;
 use crate::kernel::edge::Edge;
 use crate::kernel::error::{KernelError, Tried};
+use crate::kernel::keeper::Keeper;
 use crate::kernel::link::{Link, Links};
 use crate::kernel::netlink::Netlink;
 use crate::kernel::netns::Namespace;
 use crate::kernel::pool::HEADER_LEN;
 use crate::kernel::sys;
-use crate::kernel::tenant_queue::TenantQueue;
+use crate::kernel::tenant_queue::{self, TenantQueue};
 use crate::kernel::truesize::TrueSize;
 use crate::kernel::veth::Veth;
 use rustix::event::{PollFd, PollFlags};
@@ -27,30 +29,18 @@ pub(super) const DEFER_INTERRUPTS: u32 = 2;
 const KERNEL_POLLS_AFTER: std::time::Duration = std::time::Duration::from_secs(2);
 /// When a frame that found no room is sent again.
 const SEND_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
-/// The longest time of a busy poll. The device is polled once in any case, but 0 would disable busy polling.
-const BUSY_POLL_US: i32 = 20;
-/// How often a port's device may be switched off and on; the port keeps one socket for each time.
-const RESERVE: usize = 8;
-
 /// The open sockets of a valve. From now on no frame is lost that the kernel polls. If several ports are opened after a
 /// restart, all of their sockets come first.
 #[derive(Debug)]
 pub struct Listening {
     program: Option<OwnedFd>,
     socket: OwnedFd,
-    poller: Poller,
-    /// For later changes of the number.
-    reserve: Vec<Poller>,
+    pollers: Pollers,
+    /// For a later change of the number.
+    reserve: Pollers,
     link: Link,
     /// The claim on the namespace, valid while this is open.
     owner: OwnedFd,
-}
-
-/// A UDP socket that receives only from the device. It learns the number of the receive queue from the first frame to its port.
-#[derive(Debug)]
-pub(super) struct Poller {
-    pub fd: OwnedFd,
-    pub port: u16,
 }
 
 impl Listening {
@@ -74,21 +64,22 @@ impl Listening {
                 open_packet_socket(socket, link.index)
             });
             let socket = socket.tried(|| format!("a packet socket at {}", link.name))?;
-            let poller = poller(&link, config.budget)?;
-            let reserve = (0..RESERVE).map(|_| self::poller(&link, config.budget)).collect::<Result<_, _>>()?;
+            let [pollers, reserve] = [(); 2].map(|()| Pollers::open(&link.name, config.budget));
+            let (pollers, reserve) = (pollers?, reserve?);
             links.up(veth.switch_device)?;
             // A socket reports once that its device was off.
             let _ = rustix::net::sockopt::socket_error(&socket);
-            Ok::<_, KernelError>(Listening { program, socket, poller, reserve, link, owner })
+            Ok::<_, KernelError>(Listening { program, socket, pollers, reserve, link, owner })
         })?;
         opened.map_err(|e| e.within(veth.switch.name()))
     }
 
     /// Waits until the device can be polled, and measures what the tenant's kernel charges for a frame.
     pub fn learn(self, veth: Veth<'_>, config: &ValveConfig) -> Result<OpenValve, KernelError> {
-        let Listening { program, socket, poller, reserve, link, owner } = self;
-        // Interrupts as usual, until the poller knows its number.
+        let Listening { program, socket, pollers, reserve, link, owner } = self;
+        // Interrupts as usual, until the number is known.
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
+        let polls = veth.polls(config)?;
         let inside = veth.tenant.enter(|| {
             let mut links = Links::open()?;
             veth.prepare_tenant(&mut links, config.offload)?;
@@ -97,12 +88,13 @@ impl Listening {
             let sink = sys::packet_socket().tried(|| "a packet socket".to_owned())?;
             let theirs = links.get(veth.tenant_device)?;
             // The queue stays shut until this port is served, however long the other ports take.
-            let tenant_queue = TenantQueue::shut(&mut links, veth.tenant_device)?;
+            let keeper = tenant_queue::keeper(&mut links, veth.tenant_device, Some(polls))?;
+            let tenant_queue = TenantQueue::shut(&mut links, veth.tenant_device, Box::new(keeper))?;
             Ok::<_, KernelError>((diag, routes, theirs, sink, tenant_queue))
         })?;
         let (diag, routes, theirs, sink, tenant_queue) = inside.map_err(|e| e.within(veth.tenant.name()))?;
         veth.check(&link, &theirs)?;
-        learn(veth, &poller.fd, &tenant_queue, &boot_frame(poller.port))?;
+        learn(veth, &pollers, &tenant_queue)?;
         set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;
         let (device, station, mtu) = (theirs.index, theirs.mac, link.mtu);
         let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), device, longest_frame(mtu))?;
@@ -110,7 +102,7 @@ impl Listening {
         Ok(OpenValve {
             program,
             socket,
-            poller,
+            pollers,
             reserve,
             owner,
             diag,
@@ -122,6 +114,22 @@ impl Listening {
             charges,
             edge,
         })
+    }
+}
+
+impl Veth<'_> {
+    /// The device that is polled.
+    fn polls(&self, config: &ValveConfig) -> Result<Polls, KernelError> {
+        let namespace = self.switch.try_clone()?;
+        Ok(Polls { namespace, device: self.switch_device.to_owned(), budget: config.budget })
+    }
+
+    /// A keeper for an open valve at the pair, whose own keeper has ended.
+    pub fn keeper(&self, config: &ValveConfig) -> Result<Box<dyn Keeper>, KernelError> {
+        let polls = self.polls(config)?;
+        let keeper =
+            self.tenant.enter(|| tenant_queue::keeper(&mut Links::open()?, self.tenant_device, Some(polls)))?;
+        Ok(Box::new(keeper.map_err(|e| e.within(self.tenant.name()))?))
     }
 }
 
@@ -168,25 +176,6 @@ fn set_polling(
     })?
 }
 
-fn set_busy_poll(poller: &OwnedFd, budget: u32) -> io::Result<()> {
-    let set = |name, value| sys::set_option(poller.as_fd(), libc::SOL_SOCKET, name, value);
-    set(sys::PREFER_BUSY_POLL, 1)?;
-    set(libc::SO_BUSY_POLL, BUSY_POLL_US)?;
-    set(sys::BUSY_POLL_BUDGET, budget as i32)
-}
-
-fn poller(link: &Link, budget: u32) -> Result<Poller, KernelError> {
-    let what = || format!("a UDP socket at {}", link.name);
-    let fd = sys::udp_socket().tried(what)?;
-    sys::bind_to_device(fd.as_fd(), &link.name).tried(what)?;
-    let any = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
-    rustix::net::bind(&fd, &any).tried(what)?;
-    let bound = rustix::net::getsockname(&fd).tried(what)?;
-    let bound = std::net::SocketAddr::try_from(bound).tried(what)?;
-    set_busy_poll(&fd, budget).tried(|| "busy polling (CONFIG_NET_RX_BUSY_POLL)".to_owned())?;
-    Ok(Poller { fd, port: bound.port() })
-}
-
 /// A broadcast datagram without a source address to a port: the only kind that a device without an address receives.
 pub(super) fn boot_frame(port: u16) -> Vec<u8> {
     use sluicenet_wire::{ethernet, ipv4, udp};
@@ -216,21 +205,21 @@ pub(super) fn boot_frame(port: u16) -> Vec<u8> {
 }
 
 /// Sends the frame from the tenant's end, past its queue, and waits until it arrives.
-fn learn(veth: Veth<'_>, poller: &OwnedFd, tenant_queue: &TenantQueue, boot: &[u8]) -> Result<(), KernelError> {
+fn learn(veth: Veth<'_>, pollers: &Pollers, tenant_queue: &TenantQueue) -> Result<(), KernelError> {
     let what = || format!("the receive queue of {}", veth.switch_device);
     // A killed switch may have left the ring full; then the next frame waits for the kernel's own poll.
     let until = std::time::Instant::now() + KERNEL_POLLS_AFTER + std::time::Duration::from_secs(5);
-    let mut sent = false;
+    let (mut sent, boot) = (false, boot_frame(pollers.port));
     loop {
-        sent = sent || tenant_queue.send_past(boot).tried(what)?;
+        sent = sent || tenant_queue.send_past(&boot).tried(what)?;
         let left = until.saturating_duration_since(std::time::Instant::now());
         let wait = if sent { left } else { left.min(SEND_AGAIN) };
         let timeout = rustix::event::Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
-        match rustix::event::poll(&mut [PollFd::new(poller, PollFlags::IN)], Some(&timeout)) {
+        match rustix::event::poll(&mut [PollFd::new(&pollers.calm, PollFlags::IN)], Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e).tried(what),
         }
-        if sys::napi_id(poller.as_fd()).tried(what)? != 0 {
+        if pollers.learn().tried(what)? {
             return Ok(());
         }
         if left.is_zero() {

@@ -1,10 +1,11 @@
 //! An open valve, which one process can hand over to another.
 
-use super::listening::Poller;
+use super::pollers::Pollers;
 use crate::kernel::edge::{Edge, EdgeFacts};
+use crate::kernel::keeper::Keeper;
 use crate::kernel::netlink::Netlink;
 use crate::kernel::parts::{Descriptors, Parts};
-use crate::kernel::tenant_queue::{QueueFacts, TenantQueue};
+use crate::kernel::tenant_queue::TenantQueue;
 use crate::kernel::truesize::TrueSize;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -15,9 +16,9 @@ use std::os::fd::OwnedFd;
 pub struct OpenValve {
     pub(super) program: Option<OwnedFd>,
     pub(super) socket: OwnedFd,
-    pub(super) poller: Poller,
-    /// For later changes of the number.
-    pub(super) reserve: Vec<Poller>,
+    pub(super) pollers: Pollers,
+    /// For a later change of the number.
+    pub(super) reserve: Pollers,
     /// The claim on the namespace.
     pub(super) owner: OwnedFd,
     /// For questions to the tenant's kernel about its sockets.
@@ -42,49 +43,47 @@ pub struct ValveFacts {
     mtu: u32,
     charges: TrueSize,
     /// The ports of the polling sockets.
-    poller: u16,
-    reserve: Vec<u16>,
-    queue: QueueFacts,
+    pollers: u16,
+    reserve: u16,
     edge: EdgeFacts,
     has_program: bool,
 }
 
 impl OpenValve {
-    /// Its parts.
-    pub fn into_parts(self) -> Parts<ValveFacts> {
-        let OpenValve { program, socket, poller, reserve, owner, diag, routes, tenant_queue, edge, .. } = self;
-        let (queue, of_queue) = tenant_queue.into_parts();
+    /// Its parts, and its keeper, which stays in this process.
+    pub fn into_parts(self) -> (Parts<ValveFacts>, Box<dyn Keeper>) {
+        let OpenValve { program, socket, pollers, reserve, owner, diag, routes, tenant_queue, edge, .. } = self;
+        let (keeper, of_queue) = tenant_queue.into_parts();
+        let [(pollers, of_pollers), (reserve, of_reserve)] = [pollers, reserve].map(Pollers::into_parts);
         let (edge, of_edge) = edge.into_parts();
         let facts = ValveFacts {
             device: self.device,
             station: self.station,
             mtu: self.mtu,
             charges: self.charges,
-            poller: poller.port,
-            reserve: reserve.iter().map(|poller| poller.port).collect(),
-            queue,
+            pollers,
+            reserve,
             edge,
             has_program: program.is_some(),
         };
-        let mut descriptors = vec![socket, owner, diag.into_socket(), routes.into_socket(), poller.fd];
-        descriptors.extend(reserve.into_iter().map(|poller| poller.fd));
+        let mut descriptors = vec![socket, owner, diag.into_socket(), routes.into_socket()];
+        descriptors.extend(of_pollers.into_iter().chain(of_reserve));
         descriptors.extend(of_queue.into_iter().chain(of_edge).chain(program));
-        Parts { facts, descriptors }
+        (Parts { facts, descriptors }, keeper)
     }
 
-    /// The valve of these parts.
+    /// The valve of these parts, with a keeper that shuts its tenant's queue.
     ///
     /// # Errors
     /// The descriptors are not as many as the facts say.
-    pub fn of(parts: Parts<ValveFacts>) -> io::Result<OpenValve> {
+    pub fn of(parts: Parts<ValveFacts>, keeper: Box<dyn Keeper>) -> io::Result<OpenValve> {
         let Parts { facts, descriptors } = parts;
         let mut all = Descriptors::of(descriptors);
         let (socket, owner) = (all.next()?, all.next()?);
         let (diag, routes) = (Netlink::of(all.next()?), Netlink::of(all.next()?));
-        let poller = Poller { fd: all.next()?, port: facts.poller };
-        let reserve = facts.reserve.iter().map(|&port| Ok(Poller { fd: all.next()?, port }));
-        let reserve = reserve.collect::<io::Result<_>>()?;
-        let tenant_queue = TenantQueue::of(&facts.queue, &mut all)?;
+        let pollers = Pollers::next(facts.pollers, &mut all)?;
+        let reserve = Pollers::next(facts.reserve, &mut all)?;
+        let tenant_queue = TenantQueue::of(keeper, &mut all)?;
         let edge = Edge::of(facts.edge, &mut all)?;
         let program = all.next_if(facts.has_program)?;
         all.end()?;
@@ -92,7 +91,7 @@ impl OpenValve {
         Ok(OpenValve {
             program,
             socket,
-            poller,
+            pollers,
             reserve,
             owner,
             diag,

@@ -162,11 +162,7 @@ impl ValvePort {
     /// Polls as few frames as possible and leaves them in the socket: the kernel's own poll would bring more. It also tells the
     /// kernel to stop polling.
     pub(super) fn keep_shut(&mut self) {
-        // The socket supports these options; without them the poll would bring more frames.
-        let budget = |n| drop(sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::BUSY_POLL_BUDGET, n));
-        budget(1);
-        sys::busy_poll(self.poller.as_fd());
-        budget(self.budget);
+        sys::busy_poll(self.pollers.least.as_fd());
         self.polled = self.now;
         self.unasked.ours += LEAST;
         self.unasked.looked = self.now;
@@ -183,10 +179,9 @@ impl ValvePort {
 
     /// Empty polls without busy-poll preference enable the interrupts again, unless frames come meanwhile.
     pub(super) fn interrupts_on(&mut self) -> Result<(), BrokenPort> {
-        sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 0).map_err(|_| BrokenPort)?;
         self.interrupts = true;
         for _ in 0..2 * DEFER_INTERRUPTS {
-            self.poll()?;
+            self.poll(true)?;
             if !self.inbox.is_quiet() && self.ending.is_none() {
                 break;
             }

@@ -1,7 +1,6 @@
 //! The veth valve under a tenant of a thousand sockets, whose send buffers hold far more than a packet socket.
 
 use crate::kernel::harness::{Running, possible, receive_all, send_all, wait_for};
-use sluicenet_dataplane::engine::{Event, Happened};
 use sluicenet_dataplane::kernel::lan::Lan;
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::valve::ValveConfig;
@@ -71,13 +70,10 @@ fn a_port_whose_device_was_switched_off_and_on_goes_on() {
         set(true);
         wait_for(|| switch.counter(0, "learned_again") == round + 1);
     }
-    // As often as there are sockets in reserve; then the port breaks.
-    for round in 4..8 {
+    // As often as that happens: there are always sockets in reserve.
+    for round in 4..12 {
         set(false);
         set(true);
         wait_for(|| switch.counter(0, "learned_again") == round + 1);
     }
-    set(false);
-    let broken = |event: Event| matches!(event.what, Happened::Broken(why) if why.contains("switched off"));
-    wait_for(|| switch.events.lock().unwrap().try_iter().any(broken));
 }
