@@ -16,8 +16,10 @@ use sluicenet_vswitchd::status::{HelperStatus, LOST_BESIDE, MacTable, PortStatus
 use sluicenet_vswitchd::watch::queued;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = SWITCH_HELP)]
@@ -175,7 +177,24 @@ struct WhichSwitch {
     switch: Option<String>,
 }
 
+/// How long `attach` waits for a switch that was started a moment ago.
+const STARTS_WITHIN: Duration = Duration::from_secs(3);
+
 impl WhichSwitch {
+    /// The control socket, once a switch answers there.
+    fn started(self) -> Result<PathBuf, Failure> {
+        let which = Which { control: self.control, name: self.switch };
+        let until = Instant::now() + STARTS_WITHIN;
+        loop {
+            let control = which.control();
+            let answers = control.as_ref().is_ok_and(|path| UnixStream::connect(path).is_ok());
+            if answers || Instant::now() >= until {
+                return control;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn control(self) -> Result<PathBuf, Failure> {
         Which { control: self.control, name: self.switch }.control()
     }
@@ -382,7 +401,7 @@ impl Switch {
 
 impl AttachArgs {
     fn main(self, global: Global) -> Result<(), Failure> {
-        let control = self.which.control()?;
+        let control = self.which.started()?;
         let tenant = self.tenant.map(|tenant| format!("tenant={tenant}"));
         let wanted = Attach {
             netns: self.netns,
@@ -409,6 +428,10 @@ impl AttachArgs {
         } else if !global.quiet {
             let device = attached.device.name;
             output::note(&format!("{} of {} is at port {}, {mac}", device, wanted.netns, attached.port));
+            let says = wanted.settings.iter().any(|setting| setting.starts_with("ip="));
+            if wanted.addresses.is_empty() && !wanted.unlocked && !says {
+                output::note("warning: it may send from any IP address: --ip or --set ip=... locks it");
+            }
         }
         Ok(())
     }
