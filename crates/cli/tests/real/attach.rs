@@ -237,7 +237,10 @@ fn an_attachment_outlives_the_switch_and_is_undone_without_its_namespace() {
     // Without a switch, too.
     switch.done("stop");
     switch.child.wait().unwrap();
+    // Nobody has the old namespace open any more, so the kernel may give its number to the next one.
+    system(&format!("ip netns add {b}")).unwrap();
     switch.done(&format!("detach {b}"));
+    assert!(Namespace::open(&b).is_ok(), "a namespace that attach did not make");
     switch.child = run(&switch.dir, &switch.name);
     switch.wait();
     switch.is_clean();

@@ -295,12 +295,10 @@ fn build(
     let configured = tenant.enter(|| configure(wanted, tenant_device, mtu));
     let device = configured.and_then(|configured| configured).map_err(gone)?;
     record.settings = wanted.words(pair, device.mac);
+    // Recorded before it is asked for: a command that is killed meanwhile leaves a port that `detach` removes.
+    record.added = true;
     records.write(record).map_err(AttachError::Record)?;
-    let added = request(control, &Request::AddPort { name: record.port.clone(), settings: record.settings.clone() });
-    // A switch that did not answer may have added it.
-    record.added = !matches!(added, Err(AttachError::Refused(_)));
-    added?;
-    records.write(record).map_err(AttachError::Record)?;
+    request(control, &Request::AddPort { name: record.port.clone(), settings: record.settings.clone() })?;
     Ok(Attached { port: record.port.clone(), device, switch_netns: pair.netns.clone(), switch_device })
 }
 
@@ -400,6 +398,17 @@ fn undo(control: &Path, records: &Records, record: &Record) -> Result<(), Attach
         }
     }
     let missing = |e: &KernelError| e.why().kind() == ErrorKind::NotFound;
+    // First, so that an attempt after a failure still finds the pair, which tells whose namespace it is.
+    if let (Some(made), Some(netns)) = (record.made_netns, &record.netns) {
+        match Namespace::open(netns) {
+            // Another namespace of this name is not ours. The kernel gives numbers of namespaces again, but a pair ends with the
+            // namespace that one of its devices is in.
+            Ok(namespace) if namespace.identity()? == made && has_its_pair(record)? => Namespace::delete(netns)?,
+            Ok(_) => {}
+            Err(e) if missing(&e) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
     if let Some(pair) = &record.pair {
         match Namespace::open(&pair.netns) {
             Ok(switch) => switch.enter(|| -> Result<(), KernelError> {
@@ -417,20 +426,21 @@ fn undo(control: &Path, records: &Records, record: &Record) -> Result<(), Attach
             Err(e) => return Err(e.into()),
         }
     }
-    if let (Some(made), Some(netns)) = (record.made_netns, &record.netns) {
-        match Namespace::open(netns) {
-            // Another namespace of this name is not ours.
-            Ok(namespace) if namespace.identity()? == made => Namespace::delete(netns)?,
-            Ok(_) => {}
-            Err(e) if missing(&e) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
     let _lock = records.lock().map_err(AttachError::Record)?;
     records.remove(&record.port).map_err(AttachError::Record)?;
     match &record.own_netns {
         Some(netns) => remove_if_empty(records, netns),
         None => Ok(()),
+    }
+}
+
+/// Whether the pair of an attachment exists, if it was made.
+fn has_its_pair(record: &Record) -> Result<bool, AttachError> {
+    let Some(pair) = &record.pair else { return Ok(true) };
+    match Namespace::open(&pair.netns) {
+        Ok(switch) => Ok(switch.enter(|| Links::open()?.find(&pair.device))??.is_some()),
+        Err(e) if e.why().kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e.into()),
     }
 }
 
