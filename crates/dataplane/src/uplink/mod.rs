@@ -289,7 +289,8 @@ impl<D: Device + Send, K: UplinkKind> Port for Uplink<D, K> {
         let Inside { overlay: Some(overlay), zcredit, zbridge, now, .. } = &mut self.inside else { return Ok(true) };
         let has_credits = |z: &ZCredit| !z.classes.contains(class) || z.has_room((frame.domain, from), to);
         let has_channel = |z: &mut ZBridge| z.has_room(*now, (frame.domain, from, to, class));
-        Ok(overlay.vtep.admits(*now, frame.domain, to, class)
+        Ok(overlay.vtep.may_send(*now, frame.domain, from, class)
+            && overlay.vtep.admits(*now, frame.domain, to, class)
             && zcredit.as_deref().is_none_or(has_credits)
             && zbridge.as_deref_mut().is_none_or(has_channel))
     }

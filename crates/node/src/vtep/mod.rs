@@ -334,6 +334,18 @@ impl<C: Copy> Vtep<C> {
         self.registrar.poll_lost()
     }
 
+    /// Whether frames of a class may leave a station: those of a lossless class wait until the controller knows a new station,
+    /// because other servers refuse frames of a station that it does not know.
+    pub fn may_send(&mut self, now: Instant, domain: u16, source: MacAddress, priority: Priority) -> bool {
+        let Some(vni) = self.tunnel.network(domain).filter(|_| self.lossless.contains(priority)) else { return true };
+        let may = !self.registrar.is_new(now, StationId { vni, mac: source });
+        if !may {
+            let again = now + INSIST;
+            self.admits_at = Some(self.admits_at.map_or(again, |at| at.min(again)));
+        }
+        may
+    }
+
     /// Whether a frame of a class for a remote station should be handed over now. A frame of a lossless class that would
     /// have to wait, and finds no room for that, waits with its sender.
     pub fn admits(&mut self, now: Instant, domain: u16, destination: MacAddress, priority: Priority) -> bool {

@@ -12,6 +12,8 @@ use sluicenet_wire::controller::{Kind, Repr, Status};
 pub const RENEW: Duration = Duration::from_secs(5);
 /// Most IPv6 addresses of a station: its link-local address, and a few of each prefix (RFC 8981 makes new ones every day).
 pub const ADDRESSES_MAX: usize = 8;
+/// A station counts as new until this pause between attempts is reached, after about 300 ms: then the controller is silent.
+const NEW: Duration = Duration(RETRANSMIT.0 * 16);
 /// Longest time between two attempts while the controller is silent.
 const SLOWEST: Duration = Duration::from_ms(640);
 
@@ -170,6 +172,15 @@ impl Registrar {
         self.claims.get(&Claimed::station(station)).filter(|l| l.state != State::Leave).map(|l| l.ip)
     }
 
+    /// Whether the controller has not answered yet about a station that was claimed a moment ago. Other servers would refuse its
+    /// frames.
+    pub fn is_new(&self, now: Instant, station: StationId) -> bool {
+        self.claims.get(&Claimed::station(station)).is_some_and(|l| {
+            let is_asked = l.request.is_some() || l.at <= now + RETRANSMIT;
+            l.state == State::Claim(0) && is_asked && l.wait <= NEW
+        })
+    }
+
     /// The claimed IPv6 addresses of a station, those included that are to be removed.
     fn addresses(&self, station: StationId) -> impl Iterator<Item = Claimed> + '_ {
         let any = Ipv6Addr::from_bits(u128::MAX);
@@ -304,5 +315,36 @@ impl Registrar {
     /// The next station that is no longer registered for this server.
     pub fn poll_lost(&mut self) -> Option<(StationId, Lost)> {
         self.lost.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicenet_wire::ethernet::MacAddress;
+
+    #[test]
+    fn a_station_is_new_until_the_controller_answers_or_is_silent() {
+        let server = Ipv4Addr::new(192, 0, 2, 1);
+        let station = StationId { vni: 1, mac: MacAddress::local(7) };
+        let mut now = Instant::ZERO + Duration::from_secs(1);
+        let mut registrar = Registrar::new(server, 1);
+        assert!(!registrar.is_new(now, station), "it is no station of this server");
+        registrar.add(now, station, Ipv4Addr::new(10, 0, 0, 7));
+        assert!(registrar.is_new(now, station));
+        let asked = registrar.poll_transmit(now).unwrap();
+        assert!(registrar.is_new(now, station));
+        assert!(registrar.handle(now, &Repr { kind: Kind::Answer, version: 5, ..asked }));
+        assert!(!registrar.is_new(now, station));
+
+        let mut registrar = Registrar::new(server, 1);
+        registrar.add(now, station, Ipv4Addr::new(10, 0, 0, 7));
+        let claimed = now;
+        while registrar.is_new(now, station) {
+            now = registrar.poll_timeout().unwrap();
+            registrar.poll_transmit(now).unwrap();
+            assert!(now.since(claimed) < Duration::from_secs(1), "it is new for ever");
+        }
+        assert!(now.since(claimed) >= Duration::from_ms(100));
     }
 }
