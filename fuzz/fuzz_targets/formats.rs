@@ -16,7 +16,7 @@ fn read<T>(outcome: Result<(T, Vec<Warning>)>) -> Option<T> {
         }
         Err(e) => {
             let shown = Error::to_string(&e);
-            assert!(shown.starts_with("error: ") && shown.contains("f"), "{shown}");
+            assert!(shown.starts_with("error: ") && shown.contains("--> f"), "{shown}");
             None
         }
     }

@@ -183,10 +183,9 @@ const STARTS_WITHIN: Duration = Duration::from_secs(3);
 impl WhichSwitch {
     /// The control socket, once a switch answers there.
     fn started(self) -> Result<PathBuf, Failure> {
-        let which = Which { control: self.control, name: self.switch };
         let until = Instant::now() + STARTS_WITHIN;
         loop {
-            let control = which.control();
+            let control = self.clone().control();
             let answers = control.as_ref().is_ok_and(|path| UnixStream::connect(path).is_ok());
             if answers || Instant::now() >= until {
                 return control;

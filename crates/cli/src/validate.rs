@@ -6,7 +6,7 @@ use super::{Global, Overrides, output};
 use serde::Serialize;
 use sluicenet_experiment::build::{self, LinkKind};
 use sluicenet_experiment::run::topology_file;
-use sluicenet_scenario::{self as scenario, Routing, Scenario, Warning};
+use sluicenet_scenario::{self as scenario, Routing, Scenario, Topology, Warning};
 use sluicenet_sim::Engine;
 use std::path::PathBuf;
 
@@ -68,7 +68,7 @@ impl Variant {
             folder: variant.folder.clone(),
             hosts: counts.hosts,
             switches: counts.switches,
-            flow_control: format!("{:?}", s.flow_control()).to_uppercase(),
+            flow_control: s.flow_control().name().to_owned(),
             routing: s.topology.routing.name(),
             warnings: variant.warnings.iter().chain(of_network).map(Warning::to_string).collect(),
         }
@@ -110,9 +110,9 @@ impl Validate {
             virtual_machines: if s.server.virtual_network { counts.hosts * s.server.vms } else { 0 },
             switches: counts.switches,
             links: kinds.iter().map(|k| k.directions).sum::<u64>() / 2,
-            flow_control: format!("{:?}", s.flow_control()).to_uppercase(),
+            flow_control: s.flow_control().name().to_owned(),
             lossless_priorities: (0..8).filter(|p| s.pfc.enabled && s.pfc.lossless >> p & 1 == 1).collect(),
-            paths: paths(s.topology.routing),
+            paths: paths(&s.topology),
             links_by_kind: kinds,
             memory_bytes: s.buffer.size.map(|size| size.as_bytes()),
             buffer_cycle: cycle,
@@ -137,10 +137,10 @@ impl Validate {
 }
 
 /// How frames choose among paths, and how many runs show it.
-fn paths(routing: Routing) -> String {
-    let name = routing.name();
-    match routing {
-        Routing::Hash | Routing::HashDestination => {
+fn paths(topology: &Topology) -> String {
+    let name = topology.routing.name();
+    match topology.routing {
+        Routing::Hash | Routing::HashDestination if topology.has_a_choice() => {
             format!(
                 "{name}: they depend on the seed; several seeds show the spread (--set 'sweep.scenario.seed=[1,2,3,4,5]')"
             )

@@ -3,7 +3,7 @@
 
 use sluicenet_proto::time::{Duration, Instant};
 
-/// The clock of a switch, a controller or an agent: the time since it was made.
+/// The clock of a loop: the time since it was made.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(std::time::Instant);
 

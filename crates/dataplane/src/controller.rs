@@ -1,5 +1,6 @@
 //! The overlay's controller as a daemon, and a server's socket to the controller (`docs/controller.md`).
 
+use crate::clock::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sluicenet_proto::overlay::controller::{Controller, ControllerConfig, ControllerCounters};
@@ -49,7 +50,7 @@ pub struct Daemon {
     socket: UdpSocket,
     /// The port at which servers receive changes.
     servers_port: u16,
-    started: std::time::Instant,
+    clock: Clock,
     unsent: u64,
 }
 
@@ -63,7 +64,7 @@ impl Daemon {
             controller: Controller::new(config, (epoch as u32).max(1)),
             socket,
             servers_port,
-            started: std::time::Instant::now(),
+            clock: Clock::start(),
             unsent: 0,
         })
     }
@@ -89,7 +90,7 @@ impl Daemon {
     }
 
     fn now(&self) -> Instant {
-        Instant::ZERO + Duration::from_ns(self.started.elapsed().as_nanos() as u64)
+        self.clock.now()
     }
 
     fn send(&mut self, to: SocketAddr, datagram: &[u8; LEN]) {

@@ -7,7 +7,8 @@
 //! [`xco`] is the loop of XCo's controller. [`confine`] limits a process whose ports are open.
 //! `unsafe` is confined to these modules: [`region`] and `vhost::memory` (mapped memory that others may write), `vhost::sigbus`
 //! (a signal handler for memory that is gone), `kernel::sys` and [`tcp_info`] (system calls that no safer crate has), `process`
-//! (a new process before it executes its program), `confine::refused` (a signal handler for refused system calls), and one instruction each in [`clock`] and `crc`.
+//! (a new process before it executes its program), `confine::refused` (a signal handler for refused system calls), and one
+//! instruction each in [`clock`] and `crc`.
 #![deny(unsafe_code)]
 
 mod agent;

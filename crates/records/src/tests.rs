@@ -62,6 +62,13 @@ fn rows_come_back_as_they_were() {
     assert_eq!(read::<PauseRow>(&dir.0).unwrap(), (0..250).map(pause).collect::<Vec<_>>());
     assert_eq!(read::<QueryRow>(&dir.0).unwrap(), []);
     assert_eq!(Manifest::read(&dir.0).unwrap(), manifest);
+    // One of an earlier version names no defaults.
+    let file = dir.0.join(crate::files::MANIFEST);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut earlier: serde_json::Value = serde_json::from_str(&text).unwrap();
+    earlier.as_object_mut().unwrap().remove("defaults").unwrap();
+    std::fs::write(&file, earlier.to_string()).unwrap();
+    assert_eq!(Manifest::read(&dir.0).unwrap().run.defaults, 1);
     let rows: Vec<_> = manifest.parts.iter().filter(|p| p.table == "flows").map(|p| p.rows).collect();
     assert_eq!(rows, [100, 100, 50]);
 }

@@ -502,19 +502,22 @@ fn changed_default(doc: &Document, scenario: &Scenario) -> Result<Option<Warning
     const KEY: &str = "topology.routing";
     let is_chosen =
         scenario.locations.line_of(KEY).is_some() || sweep::shown(doc)?.iter().any(|shown| shown.axis.key == KEY);
-    let changed = !is_chosen && scenario.topology.routing == Routing::Hash && scenario.topology.has_a_choice();
+    let changed = !is_chosen
+        && scenario.topology.routing == Routing::Hash
+        && !matches!(scenario.topology.shape, Shape::Hpcc { .. })
+        && scenario.topology.has_a_choice();
     let message = "`routing` is \"hash\" (ECMP) by default, as in today's fabrics; before version 2 of the defaults it was \
                    \"d-mod-k\": set it to choose, and run several seeds, because paths depend on them";
     Ok(changed.then(|| scenario.locations.warning("topology", message)))
 }
 
 impl Topology {
-    /// Whether it is a tree in which several paths lead to a host.
-    fn has_a_choice(&self) -> bool {
+    /// Whether several paths may lead to a host.
+    pub fn has_a_choice(&self) -> bool {
         match &self.shape {
             Shape::Xgft { w, .. } => w.iter().any(|&parents| parents > 1),
-            Shape::Htsim { .. } => true,
-            Shape::Hpcc { .. } => false,
+            Shape::Htsim { file } => file.content.as_pgft().1.iter().any(|&parents| parents > 1),
+            Shape::Hpcc { .. } => true,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::config::{Config, PortConfig, PortKind, UplinkConfig};
 use super::helper::device::{Device, Pair, namespace};
-use super::opened::is_alone;
+use super::opened::{is_alone, may_open};
 use super::privileges::{Becomes, TO_OPEN, missing, own};
 use serde::Serialize;
 use sluicenet_dataplane::kernel::KernelError;
@@ -47,7 +47,7 @@ pub fn look(config: &Config) -> Findings {
         found.errors.push(format!("uplink: {e}"));
     }
     for (i, port) in config.ports.iter().enumerate() {
-        let lacking = missing(port.kind.name(), port.kind.rights().open, own());
+        let lacking = may_open(&port.kind, None);
         let fault = lacking.map_or_else(|| is_alone(port, config.ports[..i].iter()), Err);
         let add = |to: &mut Vec<String>, why: String| to.push(format!("port {}: {why}", port.name));
         match fault {

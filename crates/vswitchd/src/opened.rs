@@ -71,8 +71,6 @@ pub(super) fn is_alone<'a>(port: &PortConfig, mut others: impl Iterator<Item = &
     }
 }
 
-// Without a helper, this process opens ports by its own privileges.
-
 /// The reason for which no port of a kind can be opened before the next start: this process lacks the privileges, or its helper
 /// has ended.
 pub(super) fn may_open(kind: &PortKind, helper: Option<&Arc<Helper>>) -> Option<String> {
@@ -132,7 +130,7 @@ pub(super) fn open_beside(
     open(port, begin(port, helper)?, vale)
 }
 
-/// A device of which the first sockets are open.
+/// A device of which the first sockets are open. Without a helper, this process opens it by its own privileges.
 enum Begun {
     Here(device::Begun),
     InHelper(helper::Begun),

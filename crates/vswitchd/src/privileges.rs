@@ -12,7 +12,7 @@ use std::io;
 pub struct Rights {
     /// The capabilities to open the port.
     pub open: CapabilitySet,
-    /// The capabilities that the open port needs.
+    /// The capabilities that a bump keeps for the open port.
     pub run: CapabilitySet,
 }
 
@@ -127,7 +127,7 @@ pub fn missing(kind: &str, needed: CapabilitySet, has: CapabilitySet) -> Option<
     let missing = needed - has;
     (!missing.is_empty()).then(|| {
         format!(
-            "to open a {kind} takes {}, which this process does not have: a switch has it when it is started as root",
+            "to open a {kind} takes {}, which this process does not have: a switch has it when it is started as root, or it has a helper (--helper)",
             names(missing)
         )
     })

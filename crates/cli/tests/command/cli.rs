@@ -179,10 +179,31 @@ fn the_dialect_of_a_topology_file_is_told() {
     assert_eq!(json(0, &["validate", &file])["topology_file"], dialect);
     let out = dir.path("out");
     expect(0, &["run", &file, "-o", &out]);
-    assert!(std::fs::read_to_string(format!("{out}/manifest.json")).unwrap().contains(dialect));
+    let manifest = std::fs::read_to_string(format!("{out}/manifest.json")).unwrap();
+    assert!(manifest.contains(dialect));
+    assert_eq!(serde_json::from_str::<Value>(&manifest).unwrap()["defaults"], 2);
     dir.file("net.txt", "12 4 2 12\n8 9 10 11\n0 8 25Gbit 1us 0\n");
     let (_, wrong) = expect(2, &["validate", &file]);
     assert!(wrong.contains("net.txt:3:5") && wrong.contains("(read as a topology of PowerTCP:"), "{wrong}");
+}
+
+#[test]
+fn quiet_commands_print_no_warnings() {
+    let dir = Dir::new("cli-quiet");
+    // 60 % at 2:1 oversubscription, which a run finds, and a changed default, which the file shows.
+    dir.file("sizes.txt", "9999 0\n10000 100\n");
+    let scenario = "[topology]\nkind = \"xgft\"\nm = [4, 4]\nw = [1, 2]\n[[workload]]\nkind = \"poisson\"\ncdf = \"sizes.txt\"\n\
+                    load = 0.8\nuntil = \"100 us\"\n[sweep]\n\"scenario.seed\" = [1, 2]\n";
+    let file = dir.file("a.toml", scenario);
+    for (verb, out) in [("run", None), ("sweep", Some("one"))] {
+        let out = out.map(|name| dir.path(name));
+        let mut args = vec![verb, &file];
+        args.extend(out.iter().flat_map(|out| ["-o", out]));
+        let (_, told) = expect(0, &args);
+        assert!(told.contains("this load is") && told.contains("by default"), "{verb}: {told}");
+        args.extend(if out.is_some() { vec!["--force", "-q"] } else { vec!["-q"] });
+        assert_eq!(expect(0, &args).1, "", "{verb}");
+    }
 }
 
 #[test]

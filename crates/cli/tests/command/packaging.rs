@@ -80,12 +80,19 @@ fn the_example_is_a_valid_file_and_the_script_makes_what_it_names() {
     let checked = command.args(["switch", "run", "--check"]).arg(&example).output().unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     let (example, script) = (read(&example), read(&repository("packaging/sluicenet-wire")));
-    for key in ["tenant_netns", "device", "tenant_device"] {
-        let prefix = format!("{key} = \"");
-        for line in example.lines().filter_map(|line| line.strip_prefix(&prefix)) {
-            let name = line.split('"').next().unwrap();
-            let made = script.contains(name) || script.contains(&name.replace(char::is_numeric, "$i"));
-            assert!(made, "{key} {name}");
+    // Guests have addresses of their own.
+    let ports = example.split("[[port]]").skip(1).filter(|port| !port.contains("vhost-user"));
+    let script: String =
+        script.lines().filter(|line| !line.starts_with('#')).map(|line| line.to_owned() + "\n").collect();
+    for port in ports {
+        for key in ["netns", "tenant_netns", "device", "tenant_device", "mac", "ip"] {
+            let prefix = format!("{key} = \"");
+            for line in port.lines().filter_map(|line| line.strip_prefix(&prefix)) {
+                let name = line.split('"').next().unwrap();
+                // A number at its end comes from a loop.
+                let (start, _) = name.split_at(name.len() - 1);
+                assert!(script.contains(name) || script.contains(&format!("{start}$i")), "{key} {name}");
+            }
         }
     }
     let checked = Command::new("sh").arg("-n").arg(repository("packaging/sluicenet-wire")).status().unwrap();

@@ -86,7 +86,9 @@ impl Empty {
     }
     /// Asserts that nothing of an attachment is left.
     pub fn is_clean(&self) {
-        assert_eq!(self.ports(), Vec::<String>::new());
+        // Also none that is absent because its device has gone.
+        let ports: Vec<String> = self.status().ports.into_iter().map(|port| port.name).collect();
+        assert_eq!(ports, Vec::<String>::new());
         let left = std::fs::read_dir(self.dir.0.join("vs.ports")).map_or(0, Iterator::count);
         assert_eq!(left, 0, "records");
         assert!(Namespace::open(&self.switch_netns()).is_err(), "the switch's namespace");
@@ -244,6 +246,65 @@ fn an_attachment_outlives_the_switch_and_is_undone_without_its_namespace() {
     switch.child = run(&switch.dir, &switch.name);
     switch.wait();
     switch.is_clean();
+}
+
+#[test]
+fn an_attachment_waits_for_a_switch_that_starts_and_warns_of_open_addresses() {
+    if let Some(what) = missing() {
+        return println!("skipped: {what}");
+    }
+    let mut switch = Empty::new("starts");
+    let [a, b, c] = [1, 2, 3].map(|n| switch.namespace(n));
+    switch.done("stop");
+    switch.child.wait().unwrap();
+    let control = switch.control();
+    let told = |words: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
+        command.arg("switch").args(words.split(' ')).arg("--control").arg(&control).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let early = told(&format!("attach {a} --create"));
+    let child = run(&switch.dir, &switch.name);
+    let said = |child: Child| {
+        let out = child.wait_with_output().unwrap();
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert!(out.status.success(), "{text}");
+        text
+    };
+    const OPEN: &str = "warning: it may send from any IP address";
+    assert!(said(early).contains(OPEN));
+    for words in [format!("attach {b} --create --ip 10.0.0.2/24"), format!("attach {c} --create --set ip=10.0.0.3")] {
+        assert!(!said(told(&words)).contains(OPEN), "{words}");
+    }
+    switch.child = child;
+    for netns in [&a, &b, &c] {
+        switch.done(&format!("detach {netns}"));
+    }
+    switch.is_clean();
+}
+
+#[test]
+fn a_refused_attachment_leaves_the_port_that_has_its_name() {
+    if let Some(what) = missing() {
+        return println!("skipped: {what}");
+    }
+    let mut switch = Empty::new("taken");
+    let a = switch.namespace(1);
+    let (file, control) = (switch.dir.path("vs.toml"), switch.dir.path("vs.sock"));
+    switch.done("stop");
+    switch.child.wait().unwrap();
+    let keys = format!("[switch]\nname = \"{}\"\ncontrol = \"{control}\"\n", switch.name);
+    std::fs::write(&file, format!("{keys}[[port]]\nname = \"{a}\"\nkind = \"shm\"\n")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
+    switch.child = command.args(["--quiet", "switch", "run", &file]).stdout(Stdio::null()).spawn().unwrap();
+    switch.wait();
+    let before: Vec<String> = switch.status().ports.into_iter().map(|port| port.name).collect();
+    assert_eq!(before, std::slice::from_ref(&a));
+    let said = switch.refused(&format!("attach {a} --create --ip 10.0.0.1/24"));
+    assert!(said.contains("already"), "{said}");
+    let after: Vec<String> = switch.status().ports.into_iter().map(|port| port.name).collect();
+    assert_eq!(after, before, "the port of the file");
+    assert!(Namespace::open(&a).is_err(), "the namespace that was made for it");
 }
 
 #[test]

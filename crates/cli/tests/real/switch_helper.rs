@@ -102,9 +102,13 @@ fn a_helper_that_dies_is_started_again_and_frames_go_on() {
         rest(&running);
         let worker = children(helper)[0];
         kill(worker);
-        // Not only the worker comes back: so do held queues, and both ways.
+        let changes = |status: &Status| -> u64 {
+            status.ports.iter().filter_map(|port| port.counters.get("queue_changes")).sum()
+        };
+        let before = changes(&running.status());
         arrive(a, b, "10.0.0.2");
         arrive(b, a, "10.0.0.1");
+        running.until("the new worker opens and shuts queues", |status| changes(status) > before);
         running.line("its death", |l| {
             l["message"] == "helper died; it is started again" && l["status"] == "signal: 9 (SIGKILL)"
         });

@@ -1,6 +1,5 @@
 //! Open devices as facts and descriptors: one process opens a device, and another one makes a port of it.
 
-use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -45,5 +44,5 @@ impl Descriptors {
 }
 
 fn wrong(why: &str) -> io::Error {
-    io::Error::new(io::Error::from(Errno::INVAL).kind(), why)
+    io::Error::new(io::ErrorKind::InvalidInput, why)
 }

@@ -4,6 +4,7 @@ use super::credits::ZCredit;
 use super::kind::{Link, UplinkKind};
 use super::tcp_tunnels::TcpTunnels;
 use super::zbridge::ZBridge;
+use crate::clock::Clock;
 use crate::controller::ControllerLink;
 use sluicenet_node::credits::Vm;
 use sluicenet_node::gate::Gate;
@@ -100,7 +101,7 @@ enum Shown {
 
 /// The receive buffer and the tunnel of an uplink.
 #[derive(Debug)]
-pub(super) struct Inside<K: UplinkKind> {
+pub(super) struct Inside<K> {
     pub link: Link<K>,
     pub overlay: Option<Overlay>,
     /// Boxed because both are taken out while they run.
@@ -121,7 +122,8 @@ pub(super) struct Inside<K: UplinkKind> {
     /// Memory of earlier copies without another owner, for reuse.
     spare_copies: Vec<Arc<Vec<u8>>>,
     pub now: Instant,
-    pub clock: K::Clock,
+    /// The clock of the switch, once the port is plugged.
+    pub clock: Option<Clock>,
     pub counters: Counters,
 }
 
@@ -163,7 +165,7 @@ impl<K: UplinkKind> Inside<K> {
             spare: Vec::new(),
             spare_copies: Vec::new(),
             now: Instant::ZERO,
-            clock: K::Clock::default(),
+            clock: None,
             counters: Counters::default(),
         }
     }

@@ -14,19 +14,12 @@ pub(super) type Link<K> = uplink::Uplink<u32, Vec<u8>, K>;
 
 /// A kind of uplink.
 pub trait UplinkKind: Outgoing<Vec<u8>> + Send + Sized {
-    /// The clock for frames whose time of arrival matters; nothing for other kinds.
-    type Clock: Copy + Default + core::fmt::Debug + Send;
-
-    /// The clock of the switch.
-    fn clock(_switch: Clock) -> Self::Clock {
-        Self::Clock::default()
-    }
     /// Handles a frame from the link that controls these queues: a congestion notification, or a message of XCo. Returns
     /// whether it is one. `own` is the station that a notification must be for. `now` is the
     /// start of the round; afterwards, the time of the frame.
     fn notify(
         _link: &mut uplink::Uplink<u32, Vec<u8>, Self>,
-        _clock: Self::Clock,
+        _clock: Option<Clock>,
         _now: &mut Instant,
         _frame: &[u8],
         _own: Option<MacAddress>,
@@ -55,16 +48,12 @@ pub trait UplinkKind: Outgoing<Vec<u8>> + Send + Sized {
     }
 }
 
-impl UplinkKind for Queues<Vec<u8>> {
-    type Clock = ();
-}
+impl UplinkKind for Queues<Vec<u8>> {}
 
 impl UplinkKind for Managed<Vec<u8>> {
-    type Clock = ();
-
     fn notify(
         link: &mut uplink::Uplink<u32, Vec<u8>, Self>,
-        (): (),
+        _clock: Option<Clock>,
         now: &mut Instant,
         frame: &[u8],
         own: Option<MacAddress>,
@@ -81,11 +70,6 @@ impl UplinkKind for Managed<Vec<u8>> {
 }
 
 impl UplinkKind for Gated {
-    type Clock = Option<Clock>;
-
-    fn clock(switch: Clock) -> Option<Clock> {
-        Some(switch)
-    }
     fn notify(
         link: &mut uplink::Uplink<u32, Vec<u8>, Self>,
         clock: Option<Clock>,

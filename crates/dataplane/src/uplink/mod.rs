@@ -57,7 +57,7 @@ const TRY_AGAIN: Duration = Duration::from_us(500);
 
 /// The port.
 #[derive(Debug)]
-pub struct Uplink<D, K: UplinkKind = Queues<Vec<u8>>> {
+pub struct Uplink<D, K = Queues<Vec<u8>>> {
     device: D,
     inside: Inside<K>,
     lent: u32,
@@ -187,7 +187,7 @@ impl From<Uplink<PacketDevice, Managed<Vec<u8>>>> for Box<dyn Port> {
 
 impl<D: Device + Send, K: UplinkKind> Port for Uplink<D, K> {
     fn on_plug(&mut self, clock: Clock) {
-        self.inside.clock = K::clock(clock);
+        self.inside.clock = Some(clock);
     }
 
     fn on_round(&mut self, now: Instant) -> Result<(), BrokenPort> {

@@ -286,6 +286,26 @@ impl Valves for Queues {
     }
 }
 
+/// An agent with queues for hosts 2 and 3.
+fn agent(node: Node, small_kbps: u32, device: Box<dyn Device + Send>, kernel: &Kernel) -> AgentLoop {
+    *kernel.0.lock().unwrap() = vec![(None, Backlog::default()); 2];
+    let coordinator = CoordinatorConfig {
+        node,
+        rate_kbps: 1_000_000,
+        controllers: vec![OWN],
+        lease: LEASE,
+        hysteresis: Some(Duration::from_us(200)),
+        small_kbps,
+        entries: 8,
+        flows: 2,
+        late: Duration::from_us(50),
+        nonce: node,
+    };
+    let (poll, nodes) = (Duration::from_us(100), vec![2, 3]);
+    let config = AgentConfig { coordinator, nodes, own: mac(node), priority: 7, poll, longest: 1_614 };
+    AgentLoop::new(device, Box::new(Queues(kernel.clone(), Vec::new())), config)
+}
+
 /// Two agents and their controller, in virtual time.
 struct Agents {
     now: Instant,
@@ -301,24 +321,7 @@ impl Agents {
         let cable = Cable::default();
         let agent = |node: Node| {
             let (cable, kernel) = (Cable::default(), Kernel::default());
-            // Hosts 2 and 3.
-            *kernel.0.lock().unwrap() = vec![(None, Backlog::default()); 2];
-            let coordinator = CoordinatorConfig {
-                node,
-                rate_kbps: 1_000_000,
-                controllers: vec![OWN],
-                lease: LEASE,
-                hysteresis: Some(Duration::from_us(200)),
-                small_kbps,
-                entries: 8,
-                flows: 2,
-                late: Duration::from_us(50),
-                nonce: node,
-            };
-            let (poll, nodes) = (Duration::from_us(100), vec![2, 3]);
-            let config = AgentConfig { coordinator, nodes, own: mac(node), priority: 7, poll, longest: 1_614 };
-            let queues = Queues(kernel.clone(), Vec::new());
-            (AgentLoop::new(Box::new(cable.clone()), Box::new(queues), config), cable, kernel)
+            (agent(node, small_kbps, Box::new(cable.clone()), &kernel), cable, kernel)
         };
         Agents {
             now: Instant::ZERO,
@@ -407,4 +410,65 @@ fn agents_open_their_queues_when_the_controller_is_silent() {
     let report = world.agents[0].0.report();
     assert_eq!((world.sent[0], report.coordinator.strangers, report.coordinator.forged), (100_000, 1, 1));
     assert!(report.is_uncontrolled && report.coordinator.uncontrolled > 0);
+}
+
+/// A device whose loop does not run for some time before it is asked for frames.
+struct Late {
+    cable: Cable,
+    meanwhile: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+}
+
+impl Device for Late {
+    fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+        if let Some(meanwhile) = self.meanwhile.lock().unwrap().take() {
+            meanwhile();
+        }
+        self.cable.receive(take)
+    }
+    fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        self.cable.send(frame)
+    }
+    fn wakers<'a>(&'a self, _for_room: bool, _fds: &mut Vec<PollFd<'a>>) {}
+    fn counters(&self, _show: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+#[test]
+fn an_agent_that_did_not_run_does_not_take_the_controllers_clock_to_be_ahead() {
+    let clock = Arc::new(Mutex::new(Instant::ZERO + Duration::from_ms(1)));
+    let now = {
+        let clock = Arc::clone(&clock);
+        move || *clock.lock().unwrap()
+    };
+    let (near, far) = (Cable::default(), Cable::default());
+    let controller = Arc::new(Mutex::new(controller(Instant::ZERO, &far)));
+    let turn = {
+        let (near, now) = (near.clone(), now.clone());
+        move || {
+            let sent = std::mem::take(&mut near.0.lock().unwrap().1);
+            far.0.lock().unwrap().0.extend(sent);
+            controller.lock().unwrap().round(now()).unwrap();
+            let answers = std::mem::take(&mut far.0.lock().unwrap().1);
+            near.0.lock().unwrap().0.extend(answers);
+        }
+    };
+    let (kernel, meanwhile) = (Kernel::default(), Arc::default());
+    let device = Late { cable: near, meanwhile: Arc::clone(&meanwhile) };
+    let mut agent = agent(0, 0, Box::new(device), &kernel);
+    agent.round(&now).unwrap();
+    // The round has begun; 20 ms later, the controller answers the join, and the agent goes on.
+    let (passes, turns) = (Arc::clone(&clock), turn.clone());
+    *meanwhile.lock().unwrap() = Some(Box::new(move || {
+        *passes.lock().unwrap() += Duration::from_ms(20);
+        turns();
+    }));
+    agent.round(&now).unwrap();
+    assert!(agent.report().is_member);
+    kernel.put(0, 1_250_000);
+    for _ in 0..500 {
+        *clock.lock().unwrap() += Duration::from_us(10);
+        agent.round(&now).unwrap();
+        turn();
+    }
+    let counters = agent.report().coordinator;
+    assert!(counters.directives > 0 && counters.expired == 0, "{counters:?}");
 }

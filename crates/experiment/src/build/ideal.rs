@@ -80,8 +80,14 @@ pub struct Frames {
 }
 
 impl Frames {
+    /// The frames of a priority: those of the lossy vNICs have no numbers of zBridge.
+    pub fn of_priority(scenario: &Scenario, priority: Priority) -> Frames {
+        let is_lossy = scenario.server.lossy_vnic == Some(priority);
+        Frames::of(scenario, if is_lossy { 0 } else { scenario.zbridge.growth() })
+    }
+
     /// The frames of a scenario. Those between servers are `growth` longer than in the overlay.
-    pub fn of(scenario: &Scenario, growth: u64) -> Frames {
+    fn of(scenario: &Scenario, growth: u64) -> Frames {
         let mtu = scenario.host_mtu().as_bytes();
         let timestamps = if scenario.tcp.timestamps { 12 } else { 0 };
         let tunnel = if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() } else { 0 };
@@ -121,7 +127,8 @@ pub struct Ideal {
     plan: Arc<Plan>,
     links: Vec<Direction>,
     bumps: Bumps,
-    frames: Frames,
+    /// The frames of messages.
+    pub frames: Frames,
     stack: [Duration; 4],
     /// The rate of a virtual machine's port.
     vm: Option<Rate>,
@@ -173,11 +180,6 @@ impl Ideal {
     /// Times of frames of a priority.
     pub fn of_priority(&self, priority: Priority) -> &Ideal {
         self.lossy.as_ref().filter(|(p, _)| *p == priority).map_or(self, |(_, ideal)| ideal)
-    }
-
-    /// Bits that a message of `bytes` takes at a port and on a link.
-    pub fn bits_on(&self, bytes: u64, transport: Transport) -> Bits {
-        self.frames.bits_on(bytes, transport)
     }
 
     /// Time for `bytes` from one host to another, over the fastest of the paths that the routing can take.

@@ -268,7 +268,7 @@ impl Figures {
             seed: s.seed,
             scenario_sha256: job.info().scenario_sha256,
             status,
-            flow_control: format!("{:?}", s.flow_control()).to_uppercase(),
+            flow_control: s.flow_control().name().into(),
             virtual_network: s.server.virtual_network,
             simulated_us: o.now.as_ps() as f64 / 1e6,
             mean_round_us,

@@ -402,7 +402,7 @@ fn line_mbps(s: &Scenario, plan: &build::Plan, ideal: &build::Ideal) -> f64 {
         Some(scenario::Workload::Shuffle(w)) => w.transport,
         _ => scenario::Transport::Tcp,
     };
-    let bits = ideal.bits_on(BYTES, workload::carried(transport)).link;
+    let bits = ideal.frames.bits_on(BYTES, workload::carried(transport)).link;
     let hosts = 0..plan.hosts() - plan.external();
     let rate: f64 = hosts.map(|host| plan.host_rate(host).as_bps() as f64).sum();
     rate * (8 * BYTES) as f64 / bits as f64 / 1e6

@@ -357,7 +357,7 @@ const MEAN_OF: u64 = 1 << 14;
 
 /// The mean bytes of a flow on a link.
 fn mean_on_wire(scenario: &Scenario, w: &Poisson) -> f64 {
-    let frames = Frames::of(scenario, scenario.zbridge.growth());
+    let frames = Frames::of_priority(scenario, w.priority);
     let transport = carried(w.transport);
     let step = u64::MAX / MEAN_OF;
     let sizes = (0..MEAN_OF).map(|n| w.cdf.content.sample(n * step + step / 2));
@@ -367,17 +367,17 @@ fn mean_on_wire(scenario: &Scenario, w: &Poisson) -> f64 {
 /// A warning of a load that the links of the hosts, or those between switches, cannot carry.
 fn overload(cx: &Context<'_>, w: &Poisson, wire: f64) -> Option<Warning> {
     let (plan, n) = (cx.plan, f64::from(cx.inner_hosts()));
-    let on_links = wire
-        * match w.load_basis {
-            LoadBasis::Payload => w.load / w.cdf.content.mean(),
-            LoadBasis::Wire => w.load / wire,
-        };
+    let on_links = match w.load_basis {
+        LoadBasis::Payload => w.load * wire / w.cdf.content.mean(),
+        LoadBasis::Wire => w.load,
+    };
     let offered: f64 = (0..cx.inner_hosts()).map(|host| plan.host_rate(host).as_bps() as f64 * on_links).sum();
+    let directions = plan.directions(cx.scenario);
     let (mut most, mut busiest) = (on_links, "the links of the hosts".to_owned());
     // Of a tree's levels: as many bits leave the subtrees of a level as flows end in another one.
     for level in 1..plan.tree().map_or(0, Xgft::levels) {
         let inside = plan.chassis(0, level).len() as f64;
-        let up = plan.directions(cx.scenario).into_iter().filter(|d| {
+        let up = directions.iter().filter(|d| {
             let (from, to) = (plan.level(d.from.0), plan.level(d.to.0));
             from == level && to == level + 1
         });
@@ -472,7 +472,7 @@ mod tests {
         let text = "[topology]\nkind = \"single-switch\"\nhosts = 2\n\
                     [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 MB\"\n";
         let scenario = Scenario::parse(text, "t").unwrap().scenario;
-        Frames::of(&scenario, 0).bits_on(1_000_000, carried(Transport::Tcp)).link as f64 / 8e6
+        Frames::of_priority(&scenario, 0).bits_on(1_000_000, carried(Transport::Tcp)).link as f64 / 8e6
     }
 
     #[test]

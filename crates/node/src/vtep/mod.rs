@@ -338,12 +338,7 @@ impl<C: Copy> Vtep<C> {
     /// because other servers refuse frames of a station that it does not know.
     pub fn may_send(&mut self, now: Instant, domain: u16, source: MacAddress, priority: Priority) -> bool {
         let Some(vni) = self.tunnel.network(domain).filter(|_| self.lossless.contains(priority)) else { return true };
-        let may = !self.registrar.is_new(now, StationId { vni, mac: source });
-        if !may {
-            let again = now + INSIST;
-            self.admits_at = Some(self.admits_at.map_or(again, |at| at.min(again)));
-        }
-        may
+        !self.registrar.is_new(now, StationId { vni, mac: source }) || self.ask_again(now)
     }
 
     /// Whether a frame of a class for a remote station should be handed over now. A frame of a lossless class that would
@@ -353,11 +348,16 @@ impl<C: Copy> Vtep<C> {
             return true;
         }
         let Some(vni) = self.tunnel.network(domain) else { return true };
-        let again = match self.cache.would_find(now, Question { vni, by: By::Mac(destination) }) {
-            Found::Known(_) | Found::Unknown => return true,
-            Found::Asked if self.has_room(vni) => return true,
-            Found::Asked | Found::Silent | Found::Limited => now + INSIST,
-        };
+        match self.cache.would_find(now, Question { vni, by: By::Mac(destination) }) {
+            Found::Known(_) | Found::Unknown => true,
+            Found::Asked if self.has_room(vni) => true,
+            Found::Asked | Found::Silent | Found::Limited => self.ask_again(now),
+        }
+    }
+
+    /// A frame is not admitted now, and its sender asks again a moment later.
+    fn ask_again(&mut self, now: Instant) -> bool {
+        let again = now + INSIST;
         self.admits_at = Some(self.admits_at.map_or(again, |at| at.min(again)));
         false
     }

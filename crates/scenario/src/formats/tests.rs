@@ -207,7 +207,7 @@ fn a_dialect_is_recognised_by_header_and_body() {
 }
 
 #[test]
-fn a_dialect_is_named_in_every_error() {
+fn errors_name_the_dialect() {
     let of = |name: &str, from: &str, to: &str| {
         let text = String::from_utf8(own(name)).unwrap();
         assert!(text.contains(from), "{from}");

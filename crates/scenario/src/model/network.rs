@@ -268,13 +268,9 @@ impl Topology {
         topology::counts(&self.shape, self.external_hosts)
     }
 
-    /// Whether several links join two boxes of a tree.
+    /// Whether several links join two boxes of a tree that no file describes.
     pub(crate) fn has_parallel_links(&self) -> bool {
-        match &self.shape {
-            Shape::Xgft { links, .. } => !is_single(links),
-            Shape::Htsim { file } => !is_single(&file.content.as_pgft().2),
-            Shape::Hpcc { .. } => false,
-        }
+        matches!(&self.shape, Shape::Xgft { links, .. } if !is_single(links))
     }
 
     /// The parts of a tree of two levels or more.

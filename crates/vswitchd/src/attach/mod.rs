@@ -298,7 +298,12 @@ fn build(
     // Recorded before it is asked for: a command that is killed meanwhile leaves a port that `detach` removes.
     record.added = true;
     records.write(record).map_err(AttachError::Record)?;
-    request(control, &Request::AddPort { name: record.port.clone(), settings: record.settings.clone() })?;
+    request(control, &Request::AddPort { name: record.port.clone(), settings: record.settings.clone() }).inspect_err(
+        |e| {
+            // A switch that refuses it has no such port, or one of that name which is another's.
+            record.added = !matches!(e, AttachError::Refused(_));
+        },
+    )?;
     Ok(Attached { port: record.port.clone(), device, switch_netns: pair.netns.clone(), switch_device })
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Files that are made in such a folder have its group.
 const FOLDER_MODE: u32 = 0o2750;
+const RECORD_MODE: u32 = 0o640;
 /// The size of the largest record.
 const BYTES_MAX: u64 = 1 << 16;
 
@@ -21,7 +22,7 @@ pub struct Record {
     pub port: String,
     /// Its settings, `key=value` as in the file.
     pub settings: Vec<String>,
-    /// Whether the switch has taken the port.
+    /// Whether the switch was asked for the port, and has not refused it.
     pub added: bool,
     /// The attached namespace, by name or path; `None` for a port that `add-port` added.
     pub netns: Option<String>,
@@ -133,7 +134,9 @@ impl Records {
             return Err(self.context(io::Error::new(ErrorKind::InvalidInput, why)));
         }
         let write = || {
-            let mut out = File::options().write(true).create(true).truncate(true).mode(0o640).open(&new)?;
+            let mut out = File::options().write(true).create(true).truncate(true).mode(RECORD_MODE).open(&new)?;
+            // Whatever the umask of the caller is.
+            rustix::fs::fchmod(&out, Mode::from_raw_mode(RECORD_MODE))?;
             io::Write::write_all(&mut out, &text)?;
             std::fs::rename(&new, &file)
         };
@@ -186,7 +189,7 @@ mod tests {
         let record = Record { port: "red1".into(), netns: Some("red1".into()), ..Record::default() };
         records.write(&record).unwrap();
         assert_eq!(records.all().unwrap(), std::slice::from_ref(&record));
-        assert_eq!(mode(&dir.0.join("vs.ports/red1.json")) & 0o137, 0);
+        assert_eq!(mode(&dir.0.join("vs.ports/red1.json")), RECORD_MODE);
         std::fs::write(dir.0.join("vs.ports/other.json"), "{}").unwrap();
         assert_eq!(records.all().unwrap(), std::slice::from_ref(&record));
         let file = dir.0.join("vs.ports/red1.json");

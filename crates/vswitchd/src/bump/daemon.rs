@@ -9,7 +9,7 @@ use crate::control::{Answer, Request, Socket};
 use crate::helper::device::namespace;
 use crate::log::Log;
 use crate::metrics;
-use crate::opened::{Opened, PACKET_BUFFERS, Ready, open_all};
+use crate::opened::{Opened, PACKET_BUFFERS, Ready, may_open, open_all};
 use crate::privileges::{self, Becomes, Rights};
 use crate::served::{Attached, Served, listen_to_signals, serve_metrics};
 use crate::status::{Ledger, PortStatus, Status, by_name};
@@ -85,8 +85,7 @@ fn open(config: &Config) -> io::Result<(Vec<Placed>, rustix::thread::CapabilityS
     let (mut ready, mut wires) = (Vec::new(), Vec::new());
     let flat: Vec<PortConfig> = config.links.iter().flatten().cloned().collect();
     for port in &flat {
-        let missing = privileges::missing(port.kind.name(), port.kind.rights().open, privileges::own());
-        if let Some(missing) = missing {
+        if let Some(missing) = may_open(&port.kind, None) {
             return Err(io::Error::other(format!("port {}: {missing}", port.name)));
         }
         keep |= port.kind.rights().run;

@@ -118,7 +118,7 @@ impl PortKind {
     pub fn rights(&self) -> Rights {
         match self {
             PortKind::Shm { .. } | PortKind::VhostUser { .. } => Rights::NONE,
-            // For switching interrupts, and the held queue.
+            // A bump opens and shuts the queue itself.
             PortKind::Veth { .. } | PortKind::Tap { .. } => Rights { open: TO_OPEN, run: CapabilitySet::NET_ADMIN },
             PortKind::Packet { .. } => Rights { open: TO_OPEN, run: CapabilitySet::empty() },
         }

@@ -48,6 +48,9 @@ impl ValvePort {
             // If another program removed the queue, the tenant cannot be stopped.
             let _ = self.tenant_queue.rest();
         }
+        if self.learning.reserve.is_none() {
+            self.learning.reserve = self.tenant_queue.pollers().ok();
+        }
         let Some(next) = &self.learning.reserve else { return Err(BrokenPort) };
         if !next.learn().map_err(|_| BrokenPort)? {
             if self.learning.deadline.is_some_and(|due| self.now >= due) {
@@ -64,11 +67,11 @@ impl ValvePort {
             }
             return Ok(());
         }
-        // Without a helper there is no next time.
-        let further = self.tenant_queue.pollers().ok();
-        if let Some(next) = std::mem::replace(&mut self.learning.reserve, further) {
+        if let Some(next) = self.learning.reserve.take() {
             self.pollers = next;
         }
+        // Without the privileges, as in a bump, there is no next time.
+        self.learning.reserve = self.tenant_queue.pollers().ok();
         self.learning.deadline = None;
         self.learning.learned += 1;
         Ok(())

@@ -211,7 +211,7 @@ impl Network {
         }
         let Some(&message) = c.queue.front() else { return };
         let is_endless = message.bytes >= ENDLESS;
-        let sizes = self.ideal.of_priority(c.priority).bits_on(message.bytes, c.transport);
+        let sizes = self.ideal.of_priority(c.priority).frames.bits_on(message.bytes, c.transport);
         let (flow, transport, pace) = (c.flow, c.transport, c.pace);
         let path = self.path(now, (flow, transport), sizes);
         let bits_per_byte = sizes.link as f64 / message.bytes.max(1) as f64;

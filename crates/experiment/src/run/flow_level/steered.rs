@@ -201,7 +201,7 @@ impl Network {
     fn move_flow(&mut self, now: Instant, index: u32) {
         let c = &self.connections[index as usize];
         let (Some(flow), Some(message)) = (c.active, c.queue.front()) else { return };
-        let sizes = self.ideal.of_priority(c.priority).bits_on(message.bytes, c.transport);
+        let sizes = self.ideal.of_priority(c.priority).frames.bits_on(message.bytes, c.transport);
         let path = self.path(now, (c.flow, c.transport), sizes);
         if path != self.connections[index as usize].steered.path {
             self.level.reroute(flow, &path);
