@@ -57,6 +57,9 @@ def main() -> None:
                 found.reverse()
             if found[0] is not None and found[1] is not None:
                 pairs.append((figure(found[0]), figure(found[1])))
+        if not pairs:
+            print(f"| `{command}` | {unit} | | | failed | |", flush=True)
+            continue
         before, after = (statistics.median(values) for values in zip(*pairs, strict=True))
         ratios = sorted(b / a for a, b in pairs)
         middle = statistics.median(ratios)

@@ -2,7 +2,8 @@
 """What a switch with many ports costs while nothing moves: its start, its processor time and its memory.
 
 As root: scripts/switch_size.py PROGRAM KIND PORTS..., where PROGRAM is sluicenet and KIND is shm (nobody attached) or
-veth (namespaces without IPv6, attached). The output is a table in Markdown. Everything is removed again.
+veth (namespaces without IPv6, attached). Processor time and memory are the sums over the switch and its helper; open files are
+those of the switch. The output is a table in Markdown. Everything is removed again.
 """
 
 import argparse
@@ -39,16 +40,22 @@ def start(program: Path, folder: str, kind: str, ports: int) -> tuple[subprocess
         time.sleep(0.01)
 
 
-def processor_seconds(pid: int) -> float:
+def descendants(pid: int) -> list[int]:
+    """The process and all that it started."""
+    children = [int(child) for tasks in Path(f"/proc/{pid}/task").glob("*/children") for child in tasks.read_text().split()]
+    return [pid, *(found for child in children for found in descendants(child))]
+
+
+def processor_seconds(pids: list[int]) -> float:
     """Processor time of all threads."""
-    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    threads = (thread for pid in pids for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"))
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
-def resident(pid: int) -> float:
-    """Memory in MB."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1e3
+def resident(pids: list[int]) -> float:
+    """Sum of the resident memories in MB; pages that processes share count several times."""
+    statuses = [Path(f"/proc/{pid}/status").read_text().splitlines() for pid in pids]
+    return sum(int(line.split()[1]) for status in statuses for line in status if line.startswith("VmRSS")) / 1e3
 
 
 def measure(arguments: argparse.Namespace, ports: int) -> None:
@@ -75,12 +82,13 @@ def measure(arguments: argparse.Namespace, ports: int) -> None:
                 running.wait()
             running, took = start(arguments.program, folder, arguments.kind, ports)
             time.sleep(arguments.settle)
-            used, begun = processor_seconds(running.pid), time.monotonic()
+            pids = descendants(running.pid)
+            used, begun = processor_seconds(pids), time.monotonic()
             time.sleep(arguments.seconds)
-            share = (processor_seconds(running.pid) - used) / (time.monotonic() - begun)
+            share = (processor_seconds(pids) - used) / (time.monotonic() - begun)
             files = len(list(Path(f"/proc/{running.pid}/fd").iterdir()))
             print(
-                f"| {arguments.kind} | {ports:,} | {took:.2f} s | {100 * share:.2f} % | {resident(running.pid):.0f} MB "
+                f"| {arguments.kind} | {ports:,} | {took:.2f} s | {100 * share:.2f} % | {resident(pids):.0f} MB "
                 f"| {files:,} |",
                 flush=True,
             )

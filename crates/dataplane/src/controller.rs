@@ -60,13 +60,10 @@ impl Daemon {
         let [epoch] = entropy()?;
         let socket = bound(address)?;
         socket.set_nonblocking(true)?;
-        Ok(Daemon {
-            controller: Controller::new(config, (epoch as u32).max(1)),
-            socket,
-            servers_port,
-            clock: Clock::start(),
-            unsent: 0,
-        })
+        let clock = Clock::start();
+        let mut controller = Controller::new(config, (epoch as u32).max(1));
+        controller.learns(clock.now());
+        Ok(Daemon { controller, socket, servers_port, clock, unsent: 0 })
     }
 
     /// The address at which it listens.

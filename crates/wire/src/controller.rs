@@ -69,7 +69,7 @@ pub enum Status {
     Unknown = 1,
     /// The message is for another start of the controller, or repeated; `epoch` and `version` have the current values.
     Stale = 2,
-    /// The station moves too often: try again.
+    /// The station moves too often, or the controller has just started and does not know it: try again.
     Busy = 3,
     /// The station is on another server by now.
     Moved = 4,

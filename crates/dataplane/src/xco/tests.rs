@@ -412,10 +412,13 @@ fn agents_open_their_queues_when_the_controller_is_silent() {
     assert!(report.is_uncontrolled && report.coordinator.uncontrolled > 0);
 }
 
+/// Events while a loop does not run.
+type Meanwhile = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
 /// A device whose loop does not run for some time before it is asked for frames.
 struct Late {
     cable: Cable,
-    meanwhile: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    meanwhile: Meanwhile,
 }
 
 impl Device for Late {

@@ -571,6 +571,7 @@ impl<C: Copy> Vtep<C> {
                 return;
             }
         };
+        self.registrar.heard(now);
         if self.registrar.handle(now, &message) {
             self.cache.heard_of(now, self.registrar.epoch());
         } else if !self.members.handle(now, &message) && !self.cache.handle(now, &message) {

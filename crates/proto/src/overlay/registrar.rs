@@ -5,6 +5,7 @@ use super::controller::{MODEST, RETRANSMIT};
 use super::mapping::StationId;
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sluicenet_wire::controller::{Kind, Repr, Status};
 
@@ -78,6 +79,8 @@ pub struct Registrar {
     deadlines: BTreeSet<(Instant, Claimed)>,
     lost: VecDeque<(StationId, Lost)>,
     refused: u64,
+    /// Whether an attempt went unanswered for so long that the controller counts as silent.
+    is_silent: bool,
 }
 
 impl Registrar {
@@ -92,6 +95,7 @@ impl Registrar {
             deadlines: BTreeSet::new(),
             lost: VecDeque::new(),
             refused: 0,
+            is_silent: false,
         }
     }
 
@@ -216,7 +220,7 @@ impl Registrar {
 
     /// The controller removes the addresses of a station with the station.
     fn forget_addresses(&mut self, station: StationId) {
-        let addresses: alloc::vec::Vec<Claimed> = self.addresses(station).collect();
+        let addresses: Vec<Claimed> = self.addresses(station).collect();
         addresses.into_iter().for_each(|claimed| self.forget(claimed));
     }
 
@@ -232,12 +236,27 @@ impl Registrar {
         }
     }
 
+    /// The controller has said something. If it was silent, all that it did not answer is sent again at once: it may answer
+    /// others about the stations of this server from now on.
+    pub fn heard(&mut self, now: Instant) {
+        if core::mem::take(&mut self.is_silent) {
+            let unanswered: Vec<Claimed> =
+                self.claims.iter().filter(|(_, l)| l.request.is_some()).map(|(c, _)| *c).collect();
+            for claimed in unanswered {
+                if let Some(&local) = self.claims.get(&claimed) {
+                    self.set(claimed, Local { at: now, wait: RETRANSMIT, ..local });
+                }
+            }
+        }
+    }
+
     /// The next message to send now.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Repr> {
         let &(_, claimed) = self.deadlines.first().filter(|(at, _)| *at <= now)?;
         let local = *self.claims.get(&claimed)?;
         self.request += 1;
         let wait = Duration(local.wait.0 * 2).min(SLOWEST);
+        self.is_silent |= wait > NEW;
         self.set(claimed, Local { at: now + local.wait, wait, request: Some(self.request), ..local });
         let (kind, version) = match local.state {
             State::Claim(_) if local.modest => (Kind::Register, MODEST),
@@ -346,5 +365,11 @@ mod tests {
             assert!(now.since(claimed) < Duration::from_secs(1), "it is new for ever");
         }
         assert_eq!(now.since(claimed), Duration::from_ms(150));
+        // The controller speaks again, about something else: the claim is sent at once, and frames wait for the answer.
+        registrar.heard(now);
+        assert!(registrar.is_new(now, station));
+        assert!(registrar.poll_transmit(now).is_some());
+        registrar.heard(now);
+        assert_eq!(registrar.poll_transmit(now), None, "it was not silent again");
     }
 }

@@ -1,6 +1,7 @@
 //! The cache of a virtual switch: the locations of stations, asked of the controller once and kept (Crisan 2014, 3.2.3.2).
 //!
-//! - A question is repeated every 10 ms until it is answered, and given up after [`TRIES`].
+//! - A question is repeated every 10 ms until it is answered, and given up after [`TRIES`]. It may be asked again at once if
+//!   the controller answered meanwhile: a controller that has just started is busy learning the stations of all servers.
 //! - The cache waits before it repeats a question about a station that the controller does not know. A known mapping stays
 //!   in use until an answer changes it, even if the mapping is old or the controller silent.
 //! - Each tenant has a limit on open questions, on new questions per second and on remembered failures; tenants take turns.
@@ -470,6 +471,15 @@ impl Cache {
                     }
                 }
                 self.fail(now, question, false);
+            }
+            // The controller has just started, and the station's server may not have registered it yet. Frames that wait for
+            // the station meanwhile wait as for a silent controller, but others find that it is not silent.
+            Status::Busy => {
+                self.heard_of(now, message.epoch);
+                if self.open.get(&question).is_some_and(|open| open.tries >= TRIES) {
+                    self.close(question);
+                    self.fail(now, question, true);
+                }
             }
             // No controller that follows the document answers so: the question is repeated, and given up in the end.
             _ => self.counters.stale += 1,

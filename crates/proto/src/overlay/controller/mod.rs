@@ -14,7 +14,7 @@
 
 use super::mapping::{Mapping, StationId};
 use super::members::Membership;
-use super::registrar::ADDRESSES_MAX;
+use super::registrar::{ADDRESSES_MAX, RENEW};
 use super::seal::{Key, Refused};
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,10 @@ pub const MODEST: u64 = u64::MAX;
 /// Transmissions of a change before the controller gives up. A server that missed all of them asks again when its mapping
 /// is old.
 const TRIES: u8 = 10;
+
+/// Time after its start in which servers register their stations: each does so at least once in [`RENEW`], and repeats a lost
+/// message for a while.
+pub const LEARNS_FOR: Duration = RENEW.saturating_add(Duration::from_secs(1));
 
 /// Time between two moves of a station.
 const MOVES_APART: Duration = Duration::from_ms(100);
@@ -57,7 +61,7 @@ impl Default for ControllerConfig {
 pub struct ControllerCounters {
     /// Questions answered with a mapping.
     pub known: u64,
-    /// Questions about unknown stations.
+    /// Questions about unknown stations, those included that were to be asked again.
     pub unknown: u64,
     /// Successful registrations and renewals.
     pub registered: u64,
@@ -117,13 +121,15 @@ struct Change {
 pub struct Controller {
     config: ControllerConfig,
     epoch: u32,
+    /// Until then the servers may not have registered all their stations.
+    learns_until: Instant,
     version: u64,
     requests: u64,
     servers: BTreeMap<Ipv4Addr, Server>,
     stations: BTreeMap<StationId, Entry>,
     by_ip: BTreeMap<(u32, IpAddr), StationId>,
     members: Membership,
-    /// Removed stations, with the time at which they may be registered elsewhere.
+    /// Removed stations, with the time until which they are remembered.
     gone: BTreeSet<(Instant, StationId)>,
     changes: BTreeMap<(Ipv4Addr, StationId), Change>,
     deadlines: BTreeSet<(Instant, Ipv4Addr, StationId)>,
@@ -137,6 +143,7 @@ impl Controller {
         Controller {
             config,
             epoch,
+            learns_until: Instant::ZERO,
             version: 0,
             requests: 0,
             servers: BTreeMap::new(),
@@ -148,6 +155,12 @@ impl Controller {
             deadlines: BTreeSet::new(),
             counters: ControllerCounters::default(),
         }
+    }
+
+    /// It starts at `now` while servers may have stations already. For [`LEARNS_FOR`] it says of an unknown MAC address that it
+    /// is busy, so that frames of lossless classes wait rather than be dropped.
+    pub fn learns(&mut self, now: Instant) {
+        self.learns_until = now + LEARNS_FOR;
     }
 
     /// Adds a server of the overlay with its key.
@@ -187,8 +200,8 @@ impl Controller {
             }
         };
         let answer = match message.kind {
-            Kind::ResolveMac => self.resolve(&message, Some(StationId { vni: message.vni, mac: message.mac })),
-            Kind::ResolveIp => self.resolve(&message, self.by_ip.get(&(message.vni, message.ip)).copied()),
+            Kind::ResolveMac => self.resolve(now, &message, Some(StationId { vni: message.vni, mac: message.mac })),
+            Kind::ResolveIp => self.resolve(now, &message, self.by_ip.get(&(message.vni, message.ip)).copied()),
             Kind::Register | Kind::Unregister => self.write(now, &message),
             Kind::NextMember => {
                 let status = self.members.answer(now, &message);
@@ -208,7 +221,8 @@ impl Controller {
         Some(self.servers.get(&from)?.key.seal(&answer))
     }
 
-    fn resolve(&mut self, message: &Repr, station: Option<StationId>) -> Repr {
+    fn resolve(&mut self, now: Instant, message: &Repr, station: Option<StationId>) -> Repr {
+        let learns = now < self.learns_until && station.is_none_or(|s| !self.stations.contains_key(&s));
         let entry = station.and_then(|s| self.stations.get_mut(&s)).filter(|e| !e.mapping.location.is_unspecified());
         match entry {
             Some(entry) => {
@@ -219,8 +233,11 @@ impl Controller {
             }
             None => {
                 self.counters.unknown += 1;
+                // A question about an IP address must not wait: the server of the station that asks sends it to all servers.
+                let is_busy = learns && message.kind == Kind::ResolveMac;
+                let status = if is_busy { Status::Busy } else { Status::Unknown };
                 let nowhere = Repr { location: Ipv4Addr::UNSPECIFIED, version: self.version, ..*message };
-                Repr { kind: Kind::Answer, status: Status::Unknown, epoch: self.epoch, ..nowhere }
+                Repr { kind: Kind::Answer, status, epoch: self.epoch, ..nowhere }
             }
         }
     }
@@ -296,7 +313,8 @@ impl Controller {
     fn take_off(&mut self, now: Instant, station: StationId) {
         let moved_at = self.stations.get(&station).and_then(|e| e.moved_at);
         self.change(now, station, Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED, moved_at);
-        self.gone.insert((now + MOVES_APART, station));
+        // While the controller learns it has to know which stations have left.
+        self.gone.insert(((now + MOVES_APART).max(self.learns_until), station));
     }
 
     /// The station of a server, for a change of its addresses.

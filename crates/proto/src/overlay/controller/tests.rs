@@ -393,6 +393,47 @@ fn a_dead_controller_leaves_the_cache_in_use_and_one_that_starts_anew_learns_all
 }
 
 #[test]
+fn a_controller_that_starts_says_of_no_station_that_it_is_unknown_before_its_server_could_register_it() {
+    let mut w = World::new(2);
+    w.controller = None;
+    w.add(1, 1);
+    w.run(ms(2_000));
+    let mut controller = controller(12, 2);
+    controller.learns(w.now);
+    w.controller = Some(controller);
+    // Of an address it says so at once. The server asks again for the others, as frames that wait do.
+    let nobody = Question { by: By::Ip(ip(2).into()), ..by_mac(0) };
+    assert_eq!(w.lookup(2, nobody), Found::Asked);
+    w.run(ms(1));
+    assert_eq!(w.lookup(2, nobody), Found::Unknown);
+    let started = w.now;
+    while w.lookup(2, by_mac(2)) != Found::Unknown {
+        w.lookup(2, by_mac(1));
+        w.run(ms(10));
+        assert!(w.now.since(started) < ms(6_100), "it learns for ever");
+    }
+    assert!(w.now.since(started) >= ms(5_990));
+    assert_eq!(w.lives(2, 1), Some(server(1)));
+    assert_eq!(w.host(2).cache.counters().silent, 0);
+}
+
+#[test]
+fn a_controller_that_starts_knows_which_stations_have_left_since() {
+    let mut w = World::new(2);
+    let now = w.now;
+    w.controller.as_mut().unwrap().learns(now);
+    w.add(1, 1);
+    w.run(ms(5));
+    w.host(1).registrar.remove(now + ms(5), station(1));
+    w.run(ms(500));
+    assert_eq!(w.lookup(2, by_mac(1)), Found::Asked);
+    w.run(ms(5));
+    assert_eq!(w.lookup(2, by_mac(1)), Found::Unknown);
+    w.run(LEARNS_FOR);
+    assert!(w.controller.unwrap().gone.is_empty());
+}
+
+#[test]
 fn hostile_23_forged_and_replayed_messages_change_nothing() {
     let mut w = World::new(3);
     w.add(1, 5);
