@@ -7,16 +7,15 @@ mod transaction;
 use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, objection, port_from_words};
 use super::control::{About, Answer, Request};
 use super::failure::Failure;
-use super::helper::Helper;
+use super::helper::{Helper, Place};
 use super::log::Log;
 use super::notify::Notify;
-use super::opened::{Opened, Ready, open_beside};
+use super::opened::{Opened, Opening, Ready, open_beside};
 use super::sandbox::Sandbox;
 use super::served::{Attached, Served};
 use super::status::{Absent, MacTable, Snapshot, Status, counted};
 use sluicenet_dataplane::confine::refused;
 use sluicenet_dataplane::engine::{Access, Engine, PortReport};
-use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::shm;
@@ -43,13 +42,10 @@ struct Running {
     attached: bool,
     /// The reason if the port is absent: it could not be opened, or broke.
     absent: Option<Absent>,
-    /// The namespaces of its devices while it is in service, each with its identity, if this process may see it.
-    places: Vec<(String, (u64, u64))>,
-}
-
-/// The namespaces of a port that has just been opened.
-fn places(config: &PortConfig) -> Vec<(String, (u64, u64))> {
-    config.kind.namespaces().filter_map(|name| Some((name.to_owned(), Namespace::identity_of(name).ok()?))).collect()
+    /// The attempt to open it that goes on while it is absent.
+    opening: Option<Box<Opening>>,
+    /// The namespaces of its devices while it is in service.
+    places: Vec<Place>,
 }
 
 #[derive(Debug)]
@@ -61,10 +57,29 @@ struct State {
 }
 
 impl State {
-    fn add(&mut self, config: PortConfig, absent: Option<Absent>) {
+    /// Adds a port that is in service in these namespaces.
+    fn add(&mut self, config: PortConfig, places: Vec<Place>) -> &mut Running {
         self.made += 1;
-        let places = if absent.is_none() { places(&config) } else { Vec::new() };
-        self.ports.push(Running { config, id: self.made, attached: false, absent, places });
+        let port = Running { config, id: self.made, attached: false, absent: None, opening: None, places };
+        self.ports.push(port);
+        self.ports.last_mut().expect("it was pushed")
+    }
+}
+
+impl State {
+    /// Whether another port of this name, with these addresses, has room.
+    fn has_room_for(&self, port: &PortConfig) -> Result<(), String> {
+        if self.ports.iter().any(|p| p.config.name == port.name) {
+            return Err(format!("there is a port {} already", port.name));
+        }
+        if self.ports.len() >= self.config.ports_max {
+            let ports = counted(self.config.ports_max as u64, "port", "ports");
+            return Err(format!("the switch has {ports}, and no other is free"));
+        }
+        match self.ports.iter().find(|other| other.config.shares_station_with(port)) {
+            Some(other) => Err(format!("port {}: its `mac` is that of port {} already", port.name, other.config.name)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -125,11 +140,8 @@ impl Served for Daemon {
             }
             Request::AddPort { name, settings } => port_from_words(&name, &settings)
                 .map_err(|e| format!("port {name:?}: {}", e.sentence()))
-                .and_then(|port| {
-                    self.check_policy(&port)?;
-                    self.add(PortConfig { further: port.is_further(&self.configs()), attached: true, ..port })
-                        .map(|()| format!("port {name} added"))
-                }),
+                .and_then(|port| self.add(PortConfig { attached: true, ..port }))
+                .map(|()| format!("port {name} added")),
             Request::DelPort { name } => self.remove(&name).map(|()| format!("port {name} removed")),
             Request::Reload => {
                 self.notify.reloading();
@@ -266,14 +278,19 @@ impl Daemon {
         }
     }
 
+    /// Opens a port and puts it into service. Meanwhile others can add and remove ports.
     fn add(&self, port: PortConfig) -> Result<(), String> {
         if let Some(why) = self.sandbox.objection(&port.kind) {
             return Err(format!("port {}: {why}", port.name));
         }
-        let _shared = self.changes.read().unwrap_or_else(PoisonError::into_inner);
+        self.check_policy(&port)?;
+        self.state().has_room_for(&port)?;
         let vale = self.state().config.vale.clone();
         let opened = open_beside(&port, &self.configs(), &vale, self.helper.as_ref())
             .map_err(|reason| format!("port {}: {reason}", port.name))?;
+        let _shared = self.changes.read().unwrap_or_else(PoisonError::into_inner);
+        // A reload may have changed it since.
+        self.check_policy(&port)?;
         self.install(port, opened)
     }
 
@@ -283,23 +300,17 @@ impl Daemon {
 
     fn install(&self, port: PortConfig, opened: Opened) -> Result<(), String> {
         let mut state = self.state();
-        if state.ports.iter().any(|p| p.config.name == port.name) {
-            return Err(format!("there is a port {} already", port.name));
-        }
-        if state.ports.len() >= state.config.ports_max {
-            let ports = counted(state.config.ports_max as u64, "port", "ports");
-            return Err(format!("the switch has {ports}, and no other is free"));
-        }
-        if let Some(other) = state.ports.iter().find(|other| other.config.shares_station_with(&port)) {
-            return Err(format!("port {}: its `mac` is that of port {} already", port.name, other.config.name));
-        }
-        self.plug(&port, opened).map_err(|reason| format!("port {}: {reason}", port.name))?;
+        state.has_room_for(&port)?;
+        let others: Vec<PortConfig> = state.ports.iter().map(|other| other.config.clone()).collect();
+        let port = PortConfig { further: port.is_further(&others), ..port };
+        let places = self.plug(&port, opened).map_err(|reason| format!("port {}: {reason}", port.name))?;
         info!(port = port.name, kind = port.kind.name(), "port added");
-        state.add(port, None);
+        state.add(port, places);
         Ok(())
     }
 
-    fn plug(&self, port: &PortConfig, opened: Opened) -> Result<(), Failure> {
+    /// Puts an open port into service; returns its namespaces.
+    fn plug(&self, port: &PortConfig, opened: Opened) -> Result<Vec<Place>, Failure> {
         let (config, ready) = (port.clone(), opened.ready()?);
         Ok(self.remote.run(move |engine| put(engine, &config, ready)).and_then(|plugged| plugged)?)
     }
@@ -335,19 +346,24 @@ impl Daemon {
     }
 }
 
-/// Puts a port into service in the engine, or reserves its endpoint until a program attaches.
-fn put(engine: &mut Engine, config: &PortConfig, ready: Ready) -> io::Result<()> {
+/// Puts a port into service in the engine, or reserves its endpoint until a program attaches. Returns its namespaces.
+fn put(engine: &mut Engine, config: &PortConfig, ready: Ready) -> io::Result<Vec<Place>> {
     if matches!(ready, Ready::Attached) {
-        return reserve(engine, config);
+        return reserve(engine, config).map(|()| Vec::new());
     }
     let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "every port of the switch is in use");
     let k = engine.vacant_port().ok_or_else(busy)?;
+    let mut places = Vec::new();
     match ready {
-        Ready::Port(port) => engine.plug(k, &config.name, port, config.access.clone())?,
+        Ready::Port(port, its) => {
+            engine.plug(k, &config.name, port, config.access.clone())?;
+            places = its;
+        }
         Ready::Guest(port) => engine.plug_vhost(k, &config.name, *port, config.access.clone())?,
         Ready::Attached => {}
     }
-    settle(engine, k, config).inspect_err(|_| engine.unplug(k))
+    settle(engine, k, config).inspect_err(|_| engine.unplug(k))?;
+    Ok(places)
 }
 
 /// Takes a port out of the engine; returns its last state if it was there. Its `mac` stays reserved.

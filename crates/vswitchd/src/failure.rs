@@ -16,12 +16,20 @@ pub(crate) struct Failure {
     pub reason: String,
     /// Whether a later attempt with the same file may succeed.
     pub passes: bool,
+    /// Whether another program has what the port needs, as a switch that has just ended does for a moment.
+    pub busy: bool,
 }
 
 impl Failure {
     /// A reason that only another file, or another start, removes.
     pub fn lasting(reason: String) -> Failure {
-        Failure { reason, passes: false }
+        Failure { reason, passes: false, busy: false }
+    }
+
+    /// The helper is still opening the port's device, which others may delay.
+    pub fn slow() -> Failure {
+        let reason = "opening its device takes long: no frame has come by it yet".to_owned();
+        Failure { reason, passes: true, busy: false }
     }
 }
 
@@ -33,13 +41,13 @@ impl fmt::Display for Failure {
 
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Failure {
-        Failure { reason: e.to_string(), passes: passes(&e) }
+        Failure { reason: e.to_string(), passes: passes(&e), busy: is_busy(&e) }
     }
 }
 
 impl From<KernelError> for Failure {
     fn from(e: KernelError) -> Failure {
-        Failure { reason: e.to_string(), passes: passes(e.why()) }
+        Failure { reason: e.to_string(), passes: passes(e.why()), busy: is_busy(e.why()) }
     }
 }
 
@@ -67,6 +75,11 @@ const PASSING: [Errno; 15] = [
     Errno::NFILE,
 ];
 
+/// Whether somebody else has what was asked for.
+fn is_busy(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::AddrInUse)
+}
+
 /// Whether an error can pass.
 fn passes(error: &io::Error) -> bool {
     if let Some(errno) = Errno::from_io_error(error) {
@@ -88,6 +101,8 @@ mod tests {
     fn what_others_can_remove_passes_and_all_else_lasts() {
         let by_number = |errno: Errno| Failure::from(io::Error::from(errno)).passes;
         assert!(PASSING.into_iter().all(by_number));
+        let busy: Vec<_> = PASSING.into_iter().filter(|&errno| Failure::from(io::Error::from(errno)).busy).collect();
+        assert_eq!(busy, [Errno::BUSY, Errno::ADDRINUSE]);
         let lasting = [
             Errno::PERM,
             Errno::ACCESS,

@@ -2,7 +2,7 @@
 
 use super::config::{PortConfig, PortKind, one_tenant};
 use super::failure::Failure;
-use super::helper::{self, Device, Facts, Helper, device};
+use super::helper::{self, Device, Facts, Handed, Helper, Place, device};
 use super::privileges;
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::{OpenPacket, PacketDevice, PacketPort};
@@ -16,18 +16,21 @@ use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a starting switch tries to open a port: the kernel needs time to release the device of an earlier switch.
-const OPENS_WITHIN: Duration = Duration::from_secs(2);
+/// How long a start and a reload wait for devices that the helper opens. The ring of a switch that was killed may be full, and the
+/// kernel polls it after two seconds. A port that takes longer comes later: only its own tenant can delay it so.
+const OPENS_WITHIN: Duration = Duration::from_secs(3);
+/// How long a starting switch tries again to get what another program has: an earlier switch needs a moment to end.
+const FREE_WITHIN: Duration = Duration::from_secs(1);
 /// The pause before the next attempt.
-const AGAIN: Duration = Duration::from_millis(200);
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// Buffers for frames of a plain device, in each direction.
 pub(super) const PACKET_BUFFERS: u32 = 4096;
 
 /// An opened port.
 pub(super) enum Opened {
-    /// The port is open.
-    Port(Box<dyn Port>),
+    /// The port is open, in these namespaces.
+    Port(Box<dyn Port>, Vec<Place>),
     /// The port is opened after the privileges are dropped, because it has its own thread; also whether the guest has
     /// an agent.
     Later(vhost::Socket, bool),
@@ -37,8 +40,8 @@ pub(super) enum Opened {
 
 /// A port that can be put into service.
 pub(super) enum Ready {
-    /// Any port but those below.
-    Port(Box<dyn Port>),
+    /// Any port but those below, and its namespaces.
+    Port(Box<dyn Port>, Vec<Place>),
     /// The queues of a guest.
     Guest(Box<vhost::Port>),
     /// Nothing to put into service until a program attaches.
@@ -49,7 +52,7 @@ impl Opened {
     /// Starts the thread of a guest's port; the privileges are dropped by now.
     pub fn ready(self) -> Result<Ready, Failure> {
         Ok(match self {
-            Opened::Port(port) => Ready::Port(port),
+            Opened::Port(port, places) => Ready::Port(port, places),
             Opened::Later(socket, agent) => {
                 let port = vhost::Port::open(socket)?;
                 Ready::Guest(Box::new(if agent { port.with_agent()? } else { port }))
@@ -57,6 +60,79 @@ impl Opened {
             Opened::Attached => Ready::Attached,
         })
     }
+}
+
+/// An attempt to open a port.
+pub(super) enum Attempt {
+    /// The port is open, or cannot be opened.
+    Over(Result<Opened, Failure>),
+    /// The helper is opening its device.
+    Goes(Box<Opening>),
+}
+
+/// A port whose device the helper is opening.
+#[derive(Debug)]
+pub(super) struct Opening {
+    /// The port as it was when the attempt began.
+    pub port: PortConfig,
+    device: helper::Opening,
+}
+
+impl Attempt {
+    /// Begins to open one port of a switch with the other `ports`. With a helper, this waits for no device.
+    pub fn begin(port: &PortConfig, ports: &[PortConfig], vale: &ValeConfig, helper: Option<&Arc<Helper>>) -> Attempt {
+        if let Some(missing) = may_open(&port.kind, helper) {
+            return Attempt::Over(Err(Failure::lasting(missing)));
+        }
+        match is_alone(port, ports.iter().filter(|other| other.name != port.name)) {
+            Ok(()) => Attempt::go(port, listen(port, helper), vale),
+            Err(why) => Attempt::Over(Err(Failure::lasting(why))),
+        }
+    }
+
+    /// Goes on at a device of which the first sockets are open.
+    fn go(port: &PortConfig, begun: Result<Option<Begun>, Failure>, vale: &ValeConfig) -> Attempt {
+        let outcome = match begun {
+            Ok(Some(Begun::InHelper(begun))) => match begun.go() {
+                Ok(device) => return Attempt::Goes(Box::new(Opening { port: port.clone(), device })),
+                Err(failure) => Err(failure),
+            },
+            Ok(Some(Begun::Here(begun))) => begun.open().and_then(|handed| assemble(port, handed, vale)),
+            Ok(None) => Ok(match &port.kind {
+                PortKind::VhostUser { socket, agent } => Opened::Later(socket.clone(), *agent),
+                _ => Opened::Attached,
+            }),
+            Err(failure) => Err(failure),
+        };
+        Attempt::Over(outcome)
+    }
+
+    /// Waits until it is over, or the time has come.
+    pub fn wait(self, until: Instant, vale: &ValeConfig) -> Attempt {
+        let Attempt::Goes(opening) = self else { return self };
+        let Opening { port, device } = *opening;
+        match device.wait(until) {
+            Ok(handed) => Attempt::Over(handed.and_then(|handed| assemble(&port, handed, vale))),
+            Err(device) => Attempt::Goes(Box::new(Opening { port, device })),
+        }
+    }
+
+    /// Its outcome: one that goes on has [failed](Failure::slow) so far.
+    pub fn split(self) -> (Result<Opened, Failure>, Option<Box<Opening>>) {
+        match self {
+            Attempt::Over(outcome) => (outcome, None),
+            Attempt::Goes(opening) => (Err(Failure::slow()), Some(opening)),
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        matches!(self, Attempt::Over(Err(failure)) if failure.busy)
+    }
+}
+
+/// When a start or a reload that begins to open ports now goes on without those that are not open.
+pub(super) fn patience() -> Instant {
+    Instant::now() + OPENS_WITHIN
 }
 
 /// Checks that no other valve leads to the namespace of a port, also under another name.
@@ -89,26 +165,26 @@ pub(super) fn open_all(
     ports: &[PortConfig],
     vale: &ValeConfig,
     helper: Option<&Arc<Helper>>,
-) -> Result<Vec<Result<Opened, Failure>>, String> {
+) -> Result<Vec<Attempt>, String> {
     for (i, port) in ports.iter().enumerate() {
         if let Some(missing) = may_open(&port.kind, helper) {
             return Err(format!("port {}: {missing}", port.name));
         }
         is_alone(port, ports[..i].iter())?;
     }
-    let until = Instant::now() + OPENS_WITHIN;
     // Frames that tenants sent while no switch ran wait in the kernel, which drops some of them over time. So the sockets of
     // all valves are opened before any port that may take long.
-    let begun: Vec<_> = ports.iter().map(|port| begin(port, helper)).collect();
+    let begun: Vec<_> = ports.iter().map(|port| listen(port, helper)).collect();
+    let (until, free) = (patience(), Instant::now() + FREE_WITHIN);
     // Each valve may wait two seconds for the kernel to poll its device; all valves wait at the same time.
     Ok(std::thread::scope(|scope| {
         let patiently = |(port, begun): (&PortConfig, Result<Option<Begun>, Failure>)| {
-            let mut opened = begun.and_then(|begun| open(port, begun, vale));
-            while opened.is_err() && Instant::now() < until {
+            let mut attempt = Attempt::go(port, begun, vale).wait(until, vale);
+            while attempt.is_busy() && Instant::now() < free {
                 std::thread::sleep(AGAIN);
-                opened = open_beside(port, ports, vale, helper);
+                attempt = Attempt::begin(port, ports, vale, helper).wait(until, vale);
             }
-            opened
+            attempt
         };
         let opening: Vec<_> = ports.iter().zip(begun).map(|this| scope.spawn(move || patiently(this))).collect();
         let join = |opened: ScopedJoinHandle<'_, _>| opened.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
@@ -116,48 +192,52 @@ pub(super) fn open_all(
     }))
 }
 
-/// Opens one port of a switch with the other `ports`.
+/// Opens one port of a switch with the other `ports`, however long that takes.
 pub(super) fn open_beside(
     port: &PortConfig,
     ports: &[PortConfig],
     vale: &ValeConfig,
     helper: Option<&Arc<Helper>>,
 ) -> Result<Opened, Failure> {
-    if let Some(missing) = may_open(&port.kind, helper) {
-        return Err(Failure::lasting(missing));
+    match Attempt::begin(port, ports, vale, helper) {
+        Attempt::Over(outcome) => outcome,
+        Attempt::Goes(opening) => assemble(port, opening.device.finish()?, vale),
     }
-    is_alone(port, ports.iter().filter(|other| other.name != port.name)).map_err(Failure::lasting)?;
-    open(port, begin(port, helper)?, vale)
 }
 
 /// A device of which the first sockets are open. Without a helper, this process opens it by its own privileges.
-enum Begun {
+pub(super) enum Begun {
     Here(device::Begun),
     InHelper(helper::Begun),
 }
 
-/// Opens the first sockets of a port's device; `None` for a port that has no device.
-fn begin(port: &PortConfig, helper: Option<&Arc<Helper>>) -> Result<Option<Begun>, Failure> {
-    let Some(device) = Device::of(port) else { return Ok(None) };
-    Ok(Some(match helper {
-        Some(helper) => Begun::InHelper(helper.listen(&port.name, device)?),
-        None => Begun::Here(device.listen()?),
-    }))
+impl Begun {
+    /// Opens the rest, and waits until it is open.
+    pub fn open(self) -> Result<Handed, Failure> {
+        match self {
+            Begun::Here(begun) => begun.open(),
+            Begun::InHelper(begun) => begun.open(),
+        }
+    }
 }
 
-/// Opens a port, at a device of which the first sockets are open.
-fn open(port: &PortConfig, begun: Option<Begun>, vale: &ValeConfig) -> Result<Opened, Failure> {
-    let Some(begun) = begun else {
-        return Ok(match &port.kind {
-            PortKind::VhostUser { socket, agent } => Opened::Later(socket.clone(), *agent),
-            _ => Opened::Attached,
-        });
-    };
-    let (Parts { facts, descriptors }, keeper) = match begun {
-        Begun::Here(begun) => begun.open()?,
-        Begun::InHelper(begun) => begun.open()?,
-    };
-    Ok(Opened::Port(match (&port.kind, facts, keeper) {
+/// Opens the first sockets of the device of a port, or of the uplink.
+pub(super) fn begin(name: &str, device: Device, helper: Option<&Arc<Helper>>) -> Result<Begun, Failure> {
+    Ok(match helper {
+        Some(helper) => Begun::InHelper(helper.listen(name, device)?),
+        None => Begun::Here(device.listen()?),
+    })
+}
+
+/// Opens the first sockets of a port's device; `None` for a port that has no device.
+fn listen(port: &PortConfig, helper: Option<&Arc<Helper>>) -> Result<Option<Begun>, Failure> {
+    Device::of(port).map(|device| begin(&port.name, device, helper)).transpose()
+}
+
+/// The port of an open device.
+fn assemble(port: &PortConfig, handed: Handed, vale: &ValeConfig) -> Result<Opened, Failure> {
+    let Handed { parts: Parts { facts, descriptors }, keeper, places } = handed;
+    let open: Box<dyn Port> = match (&port.kind, facts, keeper) {
         (PortKind::Veth { offload, .. }, Facts::Veth(facts), Some(keeper)) => {
             let config = ValveConfig { watchdog: vale.watchdog, offload: *offload, ..ValveConfig::default() };
             Box::new(ValvePort::of(OpenValve::of(Parts { facts, descriptors }, keeper)?, &config))
@@ -171,5 +251,6 @@ fn open(port: &PortConfig, begun: Option<Begun>, vale: &ValeConfig) -> Result<Op
             Box::new(PacketPort::new(PacketDevice::of(device, PACKET_BUFFERS)))
         }
         _ => return Err(Failure::lasting("the helper's answer is about another kind of port".into())),
-    }))
+    };
+    Ok(Opened::Port(open, places))
 }

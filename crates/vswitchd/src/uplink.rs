@@ -3,7 +3,8 @@
 use super::config::{
     Coordination, Credits, LimitersOf, Limiting, OverlayConfig, PORTS, TcpTunnel, UPLINK_NAME, UplinkConfig,
 };
-use super::helper::{Device, Facts, Helper};
+use super::helper::{Device, Facts, Handed, Helper};
+use super::opened::{Begun, begin};
 use sluicenet_dataplane::controller::{ControllerLink, first_request, unguessable};
 use sluicenet_dataplane::kernel::packet::{OpenPacket, PacketDevice};
 use sluicenet_dataplane::kernel::parts::Parts;
@@ -53,11 +54,8 @@ pub(crate) fn open_by(
     vale: &ValeConfig,
 ) -> io::Result<Box<dyn Port>> {
     let device = Device::of_uplink(config);
-    let opened = match helper {
-        Some(helper) => helper.listen(UPLINK_NAME, device).and_then(|begun| begun.open()),
-        None => device.listen().and_then(|begun| begun.open()),
-    };
-    let (Parts { facts, mut descriptors }, _) = opened.map_err(|e| io::Error::other(e.reason))?;
+    let opened = begin(UPLINK_NAME, device, helper).and_then(Begun::open);
+    let Handed { parts: Parts { facts, mut descriptors }, .. } = opened.map_err(|e| io::Error::other(e.reason))?;
     let Facts::Packet(facts) = facts else {
         return Err(io::Error::other("the helper's answer is about another kind of port"));
     };

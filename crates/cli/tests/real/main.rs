@@ -16,6 +16,7 @@ mod switch_helper;
 mod switch_locked;
 mod switch_overlay;
 mod switch_paused;
+mod switch_replaced;
 mod switch_restart;
 mod switch_start;
 mod switch_tcp;

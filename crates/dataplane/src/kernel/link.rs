@@ -17,10 +17,13 @@ const RTM_GETROUTE: u16 = 26;
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_NEWQDISC: u16 = 36;
 const RTM_GETQDISC: u16 = 38;
+const RTM_NEWNSID: u16 = 88;
+const RTM_GETNSID: u16 = 90;
 
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_LINKINFO: u16 = 18;
@@ -28,9 +31,12 @@ const IFLA_STATS64: u16 = 23;
 const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
+const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
+const NETNSA_NSID: u16 = 1;
+const NETNSA_FD: u16 = 3;
 const IFF_UP: u32 = 1;
 
 const IFA_ADDRESS: u16 = 1;
@@ -118,6 +124,17 @@ pub struct Link {
     pub mtu: u32,
     /// The device's traffic counters.
     pub stats: LinkStats,
+}
+
+/// A device of a pair, and its other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PairEnd {
+    /// Its number in its namespace.
+    pub index: u32,
+    /// The number of the other end in its namespace; 0 if the device is no veth.
+    pub peer: u32,
+    /// The namespace of the other end, by the [number](Links::number_of) that it has here; none if it is this one.
+    pub peer_netns: Option<u32>,
 }
 
 /// A route by a device.
@@ -266,6 +283,42 @@ impl Links {
         });
         asked.tried(|| format!("the device {name}"))?;
         Ok(link)
+    }
+
+    /// A device of a pair by its name.
+    pub(super) fn pair_end(&mut self, name: &str) -> Result<PairEnd, KernelError> {
+        let message = Message::new(RTM_GETLINK, 0, &ifinfo(0, 0, 0)).with_name(IFLA_IFNAME, name);
+        let (mut end, mut is_veth) = (PairEnd { index: 0, peer: 0, peer_netns: None }, false);
+        let asked = self.0.ask(message, |kind, body| {
+            if kind != RTM_NEWLINK || body.len() < 16 {
+                return;
+            }
+            end.index = word(body, 4);
+            for (kind, value) in attributes(&body[16..]) {
+                match kind {
+                    IFLA_LINK => end.peer = word(value, 0),
+                    IFLA_LINK_NETNSID => end.peer_netns = Some(word(value, 0)),
+                    IFLA_LINKINFO => is_veth = attributes(value).any(|of| of == (IFLA_INFO_KIND, b"veth\0")),
+                    _ => {}
+                }
+            }
+        });
+        asked.tried(|| format!("the device {name}"))?;
+        Ok(if is_veth { end } else { PairEnd { peer: 0, ..end } })
+    }
+
+    /// The number of another namespace here; none if it has none, as none of its devices has an end here.
+    pub(super) fn number_of(&mut self, namespace: impl AsFd) -> Result<Option<u32>, KernelError> {
+        let descriptor = (namespace.as_fd().as_raw_fd() as u32).to_ne_bytes();
+        let message = Message::new(RTM_GETNSID, 0, &[0; 4]).with(NETNSA_FD, &descriptor);
+        let mut number = None;
+        let asked = self.0.ask(message, |kind, body| {
+            let of_it = attributes(body.get(4..).unwrap_or_default()).find(|&(kind, _)| kind == NETNSA_NSID);
+            // -1: it has none.
+            number = of_it.map(|(_, value)| word(value, 0)).filter(|&n| kind == RTM_NEWNSID && n != u32::MAX);
+        });
+        asked.tried(|| "the numbers of namespaces".to_owned())?;
+        Ok(number)
     }
 
     fn change(&mut self, name: &str, flags: u32, add: impl FnOnce(Message) -> Message) -> Result<(), KernelError> {

@@ -15,6 +15,9 @@ const ETHERTYPE: u16 = 0x88b5;
 /// The shortest frame.
 const SHORTEST: u32 = 14;
 
+/// How long all frames of a measurement may take, in which each takes microseconds: a tenant may hold or drop what it gets.
+const MEASURES_WITHIN: Duration = Duration::from_secs(5);
+
 /// The charge for a frame by its length: a step function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TrueSize {
@@ -69,9 +72,9 @@ impl TrueSize {
         memory[6] = 2;
         memory[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
         let mut sink = vec![0u8; longest as usize];
+        let deadline = Instant::now() + MEASURES_WITHIN;
         TrueSize::find(longest, |len| {
             sys::send(from, sys::Wait::No, &[&memory[..len as usize]], Some(&[[0; 12]])).tried(what)?;
-            let deadline = Instant::now() + Duration::from_secs(5);
             loop {
                 let charge = sys::receive_memory(there).tried(what)?;
                 if charge > 0 {

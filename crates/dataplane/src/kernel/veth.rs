@@ -67,12 +67,46 @@ impl Veth<'_> {
     /// Whether both ends are there and frames can go both ways; changes nothing.
     ///
     /// # Errors
-    /// An end is missing or switched off, or the ends have different MTUs.
+    /// An end is missing or switched off, the two devices are no pair, or they have different MTUs.
     pub fn look(&self) -> Result<(), KernelError> {
+        self.prove()?;
         let of = |namespace: &Namespace, device: &str| {
             namespace.enter(|| Links::open()?.get(device))?.map_err(|e| e.within(namespace.name()))
         };
         self.check(&of(self.switch, self.switch_device)?, &of(self.tenant, self.tenant_device)?)
+    }
+
+    /// Whether the two devices are one pair, as the kernel says. The tenant rules its namespace, and may have put another device
+    /// in place of its own. Waits for nothing and changes nothing.
+    ///
+    /// # Errors
+    /// An end is missing, or the two are no pair.
+    pub(super) fn prove(&self) -> Result<(), KernelError> {
+        let ours = self.switch.enter(|| {
+            let mut links = Links::open()?;
+            // In this order: the first question gives the tenant's namespace its number.
+            let end = links.pair_end(self.switch_device)?;
+            Ok::<_, KernelError>((end, links.number_of(self.tenant)?))
+        })?;
+        let (ours, tenant) = ours.map_err(|e| e.within(self.switch.name()))?;
+        let theirs = self.tenant.enter(|| Links::open()?.pair_end(self.tenant_device))?;
+        let theirs = theirs.map_err(|e| e.within(self.tenant.name()))?;
+        let in_its_namespace = match ours.peer_netns {
+            Some(number) => tenant == Some(number),
+            None => self.switch.is(self.tenant)?,
+        };
+        match in_its_namespace && ours.peer != 0 && (ours.peer, theirs.peer) == (theirs.index, ours.index) {
+            true => Ok(()),
+            false => {
+                let (device, namespace, switch_device) = (self.tenant_device, self.tenant.name(), self.switch_device);
+                let why = format!(
+                    "{switch_device} is not the other end of its pair; \
+                     `ip -n {namespace} -d link show {device}` shows what it is"
+                );
+                let why = io::Error::new(io::ErrorKind::NotFound, why);
+                Err(KernelError::new(format!("the device {device} of {namespace}"), why))
+            }
+        }
     }
 
     /// Whether frames can go both ways between the ends as they are now.

@@ -92,8 +92,8 @@ fn open(config: &Config) -> io::Result<(Vec<Placed>, rustix::thread::CapabilityS
     }
     let whole: Vec<PortConfig> = flat.iter().filter(|p| config.pipelines == 1 || !is_device(p)).cloned().collect();
     let opened = open_all(&whole, &ValeConfig::default(), None).map_err(io::Error::other)?;
-    for (port, opened) in whole.iter().zip(opened) {
-        let opened = opened.map_err(|e| io::Error::other(format!("port {}: {e}", port.name)))?;
+    for (port, attempt) in whole.iter().zip(opened) {
+        let opened = attempt.split().0.map_err(|e| io::Error::other(format!("port {}: {e}", port.name)))?;
         let at = flat.iter().position(|other| other.name == port.name).unwrap_or_default();
         ready.push((place(config.pipelines, at / 2, 0), at % 2, opened));
     }
@@ -105,7 +105,7 @@ fn open(config: &Config) -> io::Result<(Vec<Placed>, rustix::thread::CapabilityS
             let group = (std::process::id() as u16).wrapping_mul(64).wrapping_add(at as u16);
             for part in 0..config.pipelines {
                 let opened = PacketDevice::open_part(&namespace, device, PACKET_BUFFERS, group)?;
-                let opened = Opened::Port(Box::new(PacketPort::new(opened)));
+                let opened = Opened::Port(Box::new(PacketPort::new(opened)), Vec::new());
                 ready.push((place(config.pipelines, at / 2, part), at % 2, opened));
             }
         }
@@ -120,7 +120,7 @@ fn open(config: &Config) -> io::Result<(Vec<Placed>, rustix::thread::CapabilityS
                 let mut discard_at = |end: usize| {
                     let parts = ready.iter_mut().filter(|(at, e, _)| at / config.pipelines == link && *e == end);
                     for (.., opened) in parts {
-                        if let Opened::Port(port) = opened {
+                        if let Opened::Port(port, _) = opened {
                             discard(&mut **port);
                         }
                     }
@@ -247,7 +247,7 @@ impl Daemon {
         }
         for (at, end, opened) in ready {
             let port: Box<dyn Port> = match opened.ready().map_err(|e| io::Error::other(e.reason))? {
-                Ready::Port(port) => port,
+                Ready::Port(port, _) => port,
                 Ready::Guest(port) => port,
                 Ready::Attached => continue,
             };

@@ -124,17 +124,6 @@ impl PortKind {
         }
     }
 
-    /// The namespaces in which its devices are.
-    pub(crate) fn namespaces(&self) -> impl Iterator<Item = &str> {
-        let (own, tenant) = match self {
-            PortKind::Shm { .. } | PortKind::VhostUser { .. } => (None, None),
-            PortKind::Veth { netns, tenant_netns, .. } => (netns.as_deref(), Some(tenant_netns.as_str())),
-            PortKind::Tap { tenant_netns, .. } => (None, Some(tenant_netns.as_str())),
-            PortKind::Packet { netns, .. } => (netns.as_deref(), None),
-        };
-        own.into_iter().chain(tenant)
-    }
-
     /// Whether both hold something that only one open port can hold: a device, a namespace with a valve, a socket.
     pub(crate) fn shares_with(&self, other: &PortKind) -> bool {
         self.holds().iter().any(|held| other.holds().contains(held))

@@ -1,61 +1,79 @@
 //! Ports of the file that could not be opened: they are reported, and opened later if possible.
 
 use super::super::config::{PortConfig, PortKind};
-use super::super::failure::Failure;
 use super::super::helper::Helper;
-use super::super::opened::{Opened, may_open, open_beside};
+use super::super::opened::{Attempt, Opening, may_open};
 use super::super::status::{Absent, Again};
-use super::{Daemon, Running, places, reserve};
+use super::{Daemon, Running, reserve};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tracing::{info, warn};
+
+/// How long a look at absent ports waits for the devices that the helper opens for them. Those that take longer are looked at again
+/// a second later.
+const LOOKS_FOR: Duration = Duration::from_millis(200);
 
 impl Daemon {
     /// Puts a port of the file into service. A port that could not be opened stays absent, and its address stays reserved.
-    pub(super) fn begin(&self, port: PortConfig, opened: Result<Opened, Failure>) -> Result<(), String> {
+    pub(super) fn begin(&self, port: PortConfig, attempt: Attempt) -> Result<(), String> {
+        let (opened, opening) = attempt.split();
         let reason = match opened.and_then(|opened| self.plug(&port, opened)) {
-            Ok(()) => {
+            Ok(places) => {
                 info!(port = port.name, kind = port.kind.name(), "port added");
-                self.state().add(port, None);
+                self.state().add(port, places);
                 return Ok(());
             }
-            Err(reason) => reason,
+            Err(failure) => failure.reason,
         };
-        let again =
-            if may_open(&port.kind, self.helper.as_ref()).is_none() { Again::EverySecond } else { Again::NextStart };
-        let absent = Absent { reason: reason.reason, again };
-        warn!(port = port.name, kind = port.kind.name(), reason = %absent, "port absent");
         let config = port.clone();
         let reserved = self.remote.run(move |engine| reserve(engine, &config));
         reserved.and_then(|reserved| reserved).map_err(|e| format!("port {}: {e}", port.name))?;
-        self.state().add(port, Some(absent));
+        let mut state = self.state();
+        let running = state.add(port, Vec::new());
+        running.be_absent(reason, self.helper.as_ref());
+        running.opening = opening;
         Ok(())
     }
 
-    /// Opens absent ports.
+    /// Opens absent ports. Each has an attempt of its own, so that a tenant can delay none but its own port.
     pub(super) fn try_again(&self) {
         // A reload opens ports itself; it is waited for until the next second.
         let Ok(_shared) = self.changes.try_read() else { return };
         let (ports, vale) = (self.configs(), self.state().config.vale.clone());
         let waits = |p: &&mut Running| p.absent.as_ref().is_some_and(|absent| absent.again == Again::EverySecond);
-        for port in &ports {
-            let same = |p: &&mut Running| p.config == *port;
-            if self.state().ports.iter_mut().filter(waits).find(same).is_none() {
-                continue;
-            }
-            // Opening may take long. Meanwhile other requests are answered, and may remove the port.
-            let opened = open_beside(port, &ports, &vale, self.helper.as_ref());
-            let mut state = self.state();
-            let Some(running) = state.ports.iter_mut().filter(waits).find(same) else { continue };
-            let Some(absent) = running.absent.as_mut() else { continue };
-            match opened.and_then(|opened| self.plug(port, opened)) {
-                Ok(()) => {
-                    running.absent = None;
-                    running.places = places(port);
-                    info!(port = port.name, kind = port.kind.name(), "port added");
+        let absent: Vec<(u64, PortConfig, Option<Box<Opening>>)> =
+            self.state().ports.iter_mut().filter(waits).map(|p| (p.id, p.config.clone(), p.opening.take())).collect();
+        // Without the lock: other requests are answered meanwhile, and may remove the port.
+        let attempts: Vec<(u64, PortConfig, Attempt)> = absent
+            .into_iter()
+            .map(|(id, port, opening)| match opening {
+                // An attempt that began before a reload changed the port is given up.
+                Some(opening) if opening.port == port => (id, port, Attempt::Goes(opening)),
+                _ => {
+                    let attempt = Attempt::begin(&port, &ports, &vale, self.helper.as_ref());
+                    (id, port, attempt)
                 }
-                Err(failure) => absent.reason = failure.reason,
+            })
+            .collect();
+        let until = Instant::now() + LOOKS_FOR;
+        for (id, port, attempt) in attempts {
+            let attempt = attempt.wait(until, &vale);
+            let mut state = self.state();
+            let same = |p: &&mut Running| p.id == id && p.config == port;
+            let Some(running) = state.ports.iter_mut().filter(waits).find(same) else { continue };
+            match attempt {
+                Attempt::Goes(opening) => running.opening = Some(opening),
+                Attempt::Over(opened) => match opened.and_then(|opened| self.plug(&port, opened)) {
+                    Ok(places) => {
+                        (running.absent, running.places) = (None, places);
+                        info!(port = port.name, kind = port.kind.name(), "port added");
+                    }
+                    Err(failure) => {
+                        running.absent.iter_mut().for_each(|absent| absent.reason.clone_from(&failure.reason));
+                    }
+                },
             }
         }
     }

@@ -4,13 +4,12 @@ use super::{Daemon, State};
 use crate::attach::record::Records;
 use crate::config::{Config, PortConfig, objection, port_from_words};
 use crate::control::Socket;
-use crate::failure::Failure;
 use crate::helper::{self, Helper};
 use crate::log::Log;
 use crate::metrics;
 use crate::mtu;
 use crate::notify::Notify;
-use crate::opened::{Opened, is_alone, open_all};
+use crate::opened::{Attempt, is_alone, open_all};
 use crate::privileges::{self, Becomes};
 use crate::sandbox::Sandbox;
 use crate::served::{listen_to_signals, serve_metrics};
@@ -37,7 +36,7 @@ const DRAIN_PATIENCE: Time = Time::from_secs(2);
 /// The ports of the file, opened by the helper.
 struct InitialPorts {
     uplink: Option<Box<dyn Port>>,
-    ports: Vec<(PortConfig, Result<Opened, Failure>)>,
+    ports: Vec<(PortConfig, Attempt)>,
 }
 
 impl InitialPorts {
@@ -191,8 +190,8 @@ impl Daemon {
             self.install_uplink(uplink)?;
         }
         self.remote.run(move |engine| engine.set_policy(policy))?;
-        for (port, opened) in initial.ports {
-            self.begin(port, opened).map_err(io::Error::other)?;
+        for (port, attempt) in initial.ports {
+            self.begin(port, attempt).map_err(io::Error::other)?;
         }
         self.remote.run(|engine| engine.begin())
     }

@@ -9,8 +9,8 @@
 use super::{Daemon, Running, State, announce, put, reserve, settle, take_out};
 use crate::config::{Config, PortConfig, default_control, objection};
 use crate::failure::Failure;
-use crate::helper::Helper;
-use crate::opened::{Opened, Ready, may_open, open_beside};
+use crate::helper::{Helper, Place};
+use crate::opened::{Attempt, Opened, Opening, Ready, may_open, patience};
 use crate::reload::overlay_change;
 use crate::status::{Absent, Again, counted};
 use sluicenet_dataplane::engine::{Engine, PortReport};
@@ -58,6 +58,21 @@ impl Plan {
 /// A port of the new file, ready or absent.
 type Prepared = (PortConfig, Result<Ready, Failure>);
 
+/// The ports of a new file, and those of them that are absent as yet: the helper is still opening them.
+#[derive(Default)]
+struct Ports {
+    prepared: Vec<Prepared>,
+    opening: Vec<Opening>,
+}
+
+/// What a reload has done in the engine.
+struct Applied {
+    /// The last states of the closed ports.
+    last: Vec<PortReport>,
+    /// The opened ports, and their namespaces or why they are absent.
+    opened: Vec<(PortConfig, Result<Vec<Place>, Failure>)>,
+}
+
 /// Everything that a reload changes in the engine.
 struct Change {
     vale: ValeConfig,
@@ -71,8 +86,7 @@ struct Change {
 }
 
 impl Change {
-    /// Returns the last states of the closed ports, and why ports are absent.
-    fn apply(self, engine: &mut Engine) -> (Vec<PortReport>, Vec<(PortConfig, Failure)>) {
+    fn apply(self, engine: &mut Engine) -> Applied {
         engine.set_watchdog(self.vale.watchdog);
         engine.set_aging_time(self.vale.aging_time);
         // The new policy comes before its new endpoints send.
@@ -93,7 +107,6 @@ impl Change {
             engine.release(mac, domain);
         }
         engine.change_overlay(&self.overlay);
-        let mut absent = Vec::new();
         for (_, wanted) in self.change {
             let settled = match engine.port_named(&wanted.name) {
                 Some(k) => settle(engine, k, &wanted),
@@ -101,15 +114,16 @@ impl Change {
             };
             settled.expect("the file has no more addresses than `stations`");
         }
+        let mut opened = Vec::new();
         for (port, ready) in self.open {
             let outcome = ready.and_then(|ready| Ok(put(engine, &port, ready)?));
-            if let Err(failure) = outcome {
+            if outcome.is_err() {
                 reserve(engine, &port).expect("the file has no more addresses than `stations`");
-                absent.push((port, failure));
             }
+            opened.push((port, outcome));
         }
         self.announce.iter().for_each(|port| announce(engine, port, true));
-        (last, absent)
+        Applied { last, opened }
     }
 }
 
@@ -165,7 +179,7 @@ impl Daemon {
         let running = self.configs();
         keep_attached(&running, &mut new).map_err(|why| format!("{why}; nothing was changed"))?;
         let plan = Plan::between(&running, &new.ports);
-        let open = self.prepare(&plan, &old, &new)?;
+        let Ports { prepared, opening } = self.prepare(&plan, &old, &new)?;
 
         let counts = [overlay.admitted.len(), overlay.expelled.len(), overlay.bound.len()];
         let replaced = plan.close.len() - plan.removed;
@@ -192,18 +206,24 @@ impl Daemon {
             overlay,
             close: plan.close.clone(),
             change: plan.change,
-            open,
+            open: prepared,
         };
         // Locked over both: a program that attaches meanwhile finds all of the old ports or all of the new ones.
         let mut state = self.state();
-        let (last, absent) = self.remote.run(move |engine| change.apply(engine)).map_err(|e| e.to_string())?;
-        last.iter().for_each(super::log_detached);
+        let applied = self.remote.run(move |engine| change.apply(engine)).map_err(|e| e.to_string())?;
+        applied.last.iter().for_each(super::log_detached);
         state.become_that_of(new, &plan.close);
-        for (port, failure) in absent {
-            let reason = state.is_absent(&port.name, failure);
-            warn!(port = port.name, kind = port.kind.name(), %reason, "port absent");
-            done += &format!(", port {} is absent: {reason}", port.name);
+        for (port, outcome) in applied.opened {
+            match outcome {
+                Ok(places) => state.is_open(&port.name, places),
+                Err(failure) => {
+                    let reason = state.is_absent(&port.name, failure);
+                    warn!(port = port.name, kind = port.kind.name(), %reason, "port absent");
+                    done += &format!(", port {} is absent: {reason}", port.name);
+                }
+            }
         }
+        opening.into_iter().for_each(|opening| state.is_opening(opening));
         drop(state);
         self.helper.iter().for_each(|helper| helper.reloaded());
         plan.close.iter().for_each(|port| info!(port = port.name, "port removed"));
@@ -215,7 +235,7 @@ impl Daemon {
     ///
     /// # Errors
     /// A port cannot be opened, for a reason that lasts. The old ports are in service, as before.
-    fn prepare(&self, plan: &Plan, old: &Config, new: &Config) -> Result<Vec<Prepared>, String> {
+    fn prepare(&self, plan: &Plan, old: &Config, new: &Config) -> Result<Ports, String> {
         for port in &plan.open {
             let missing = may_open(&port.kind, self.helper.as_ref());
             if let Some(why) = missing.or_else(|| self.sandbox.objection(&port.kind)) {
@@ -226,13 +246,16 @@ impl Daemon {
         let (late, early): (Vec<&PortConfig>, Vec<&PortConfig>) =
             plan.open.iter().partition(|port| plan.close.iter().any(|held| needs(port, held)));
         let helper = self.helper.as_ref();
-        let mut opened = open_each(&early, new, helper).map_err(|why| format!("{why}; nothing was changed"))?;
+        let mut ports = open_each(&early, new, helper).map_err(|why| format!("{why}; nothing was changed"))?;
         let blockers = plan.close.iter().filter(|held| late.iter().any(|port| needs(port, held)));
         let closed: Vec<&PortConfig> = blockers.filter(|port| self.unplug(&port.name)).collect();
         match open_each(&late, new, helper) {
-            Ok(more) => opened.extend(more),
+            Ok(more) => {
+                ports.prepared.extend(more.prepared);
+                ports.opening.extend(more.opening);
+            }
             Err(why) => {
-                let lost: Vec<String> = closed.iter().filter_map(|port| self.reopen(port, old)).collect();
+                let lost = self.reopen(&closed, old);
                 return Err(match &lost[..] {
                     [] if closed.is_empty() => format!("{why}; nothing was changed"),
                     [] => {
@@ -246,16 +269,28 @@ impl Daemon {
                 });
             }
         }
-        Ok(opened)
+        Ok(ports)
     }
 
-    /// Opens a port again that was closed for another one. If it fails, the port is absent; returns the reason.
-    fn reopen(&self, port: &PortConfig, old: &Config) -> Option<String> {
-        let opened = open_beside(port, &self.configs(), &old.vale, self.helper.as_ref());
-        let failure = opened.and_then(|opened| self.plug(port, opened)).err()?;
-        let reason = self.state().is_absent(&port.name, failure);
-        warn!(port = port.name, kind = port.kind.name(), %reason, "port absent");
-        Some(format!("port {} is absent: {reason}", port.name))
+    /// Opens ports again that were closed for others. Ports that fail are absent; returns the reasons.
+    fn reopen(&self, closed: &[&PortConfig], old: &Config) -> Vec<String> {
+        let ports = self.configs();
+        let begin = |port| Attempt::begin(port, &ports, &old.vale, self.helper.as_ref());
+        let attempts: Vec<(&PortConfig, Attempt)> = closed.iter().map(|&port| (port, begin(port))).collect();
+        let (until, mut lost) = (patience(), Vec::new());
+        for (port, attempt) in attempts {
+            let (opened, opening) = attempt.wait(until, &old.vale).split();
+            match opened.and_then(|opened| self.plug(port, opened)) {
+                Ok(places) => self.state().is_open(&port.name, places),
+                Err(failure) => {
+                    let reason = self.state().is_absent(&port.name, failure);
+                    warn!(port = port.name, kind = port.kind.name(), %reason, "port absent");
+                    lost.push(format!("port {} is absent: {reason}", port.name));
+                }
+            }
+            opening.into_iter().for_each(|opening| self.state().is_opening(*opening));
+        }
+        lost
     }
 }
 
@@ -270,35 +305,57 @@ impl State {
                     let running = before.swap_remove(at);
                     self.ports.push(Running { config: port.clone(), ..running });
                 }
-                None => self.add(port.clone(), None),
+                None => {
+                    self.add(port.clone(), Vec::new());
+                }
             }
         }
         self.config = new;
     }
 
+    fn named(&mut self, name: &str) -> Option<&mut Running> {
+        self.ports.iter_mut().find(|port| port.config.name == name)
+    }
+
+    /// Notes that a port is in service, in these namespaces.
+    fn is_open(&mut self, name: &str, places: Vec<Place>) {
+        if let Some(port) = self.named(name) {
+            port.places = places;
+        }
+    }
+
     /// Notes that a port could not be opened; returns the reason as it is shown.
     fn is_absent(&mut self, name: &str, failure: Failure) -> Absent {
         let absent = Absent { reason: failure.reason, again: Again::EverySecond };
-        if let Some(port) = self.ports.iter_mut().find(|port| port.config.name == name) {
+        if let Some(port) = self.named(name) {
             port.absent = Some(absent.clone());
-            port.places.clear();
         }
         absent
     }
+
+    /// Notes that the helper is still opening an absent port.
+    fn is_opening(&mut self, opening: Opening) {
+        if let Some(port) = self.named(&opening.port.name) {
+            port.opening = Some(Box::new(opening));
+        }
+    }
 }
 
-/// Opens ports of a new file. A port that fails for a reason that passes has its failure.
+/// Opens ports of a new file, all at the same time. A port that fails for a reason that passes has its failure.
 ///
 /// # Errors
 /// The first reason that lasts, with its port. Ports that were opened before are closed again.
-fn open_each(ports: &[&PortConfig], new: &Config, helper: Option<&Arc<Helper>>) -> Result<Vec<Prepared>, String> {
-    let mut opened = Vec::new();
-    for &port in ports {
-        let outcome = open_beside(port, &new.ports, &new.vale, helper).and_then(Opened::ready);
-        match outcome {
+fn open_each(ports: &[&PortConfig], new: &Config, helper: Option<&Arc<Helper>>) -> Result<Ports, String> {
+    let begin = |port| Attempt::begin(port, &new.ports, &new.vale, helper);
+    let attempts: Vec<(&PortConfig, Attempt)> = ports.iter().map(|&port| (port, begin(port))).collect();
+    let (until, mut opened) = (patience(), Ports::default());
+    for (port, attempt) in attempts {
+        let (outcome, opening) = attempt.wait(until, &new.vale).split();
+        match outcome.and_then(Opened::ready) {
             Err(failure) if !failure.passes => return Err(format!("port {}: {failure}", port.name)),
-            outcome => opened.push((port.clone(), outcome)),
+            ready => opened.prepared.push((port.clone(), ready)),
         }
+        opened.opening.extend(opening.map(|opening| *opening));
     }
     Ok(opened)
 }

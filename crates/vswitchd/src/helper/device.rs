@@ -75,8 +75,17 @@ pub(crate) struct Controller {
     controller: SocketAddrV4,
 }
 
-/// An open device, and the keeper of its port, if its kind has one.
-pub(crate) type Handed = (Parts<Facts>, Option<Box<dyn Keeper>>);
+/// A network namespace by name or path, and its identity.
+pub(crate) type Place = (String, (u64, u64));
+
+/// An open device.
+pub(crate) struct Handed {
+    pub parts: Parts<Facts>,
+    /// The keeper of its port, if its kind has one.
+    pub keeper: Option<Box<dyn Keeper>>,
+    /// The namespaces in which it was opened, of those that have a name in the file.
+    pub places: Vec<Place>,
+}
 
 /// The facts about an open device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -142,41 +151,50 @@ pub(crate) enum Begun {
 }
 
 impl Begun {
-    /// Opens the rest; also returns the keeper of the port, if its kind has one.
+    /// Opens the rest.
     pub fn open(self) -> Result<Handed, Failure> {
-        let of =
-            |parts: Parts<PacketFacts>| Parts { facts: Facts::Packet(parts.facts), descriptors: parts.descriptors };
         let device = match self {
             Begun::Valve(begun) => {
                 let (pair, listening) = *begun;
                 let (parts, keeper) = listening.learn(pair.veth(), &pair.config)?.into_parts();
                 let Parts { facts, descriptors } = parts;
-                return Ok((Parts { facts: Facts::Veth(facts), descriptors }, Some(keeper)));
+                let parts = Parts { facts: Facts::Veth(facts), descriptors };
+                return Ok(Handed { parts, keeper: Some(keeper), places: places(pair.named())? });
             }
             Begun::Other(device) => device,
         };
-        let parts = match device {
+        match device {
             Device::Veth { .. } => unreachable!("a valve's sockets are opened first"),
             Device::Tap { device, tenant_netns, mac, mtu, offload } => {
                 let tenant = Namespace::open(&tenant_netns)?;
                 let (parts, keeper) = OpenTap::create(&tenant, &device, mac, mtu, offload)?.into_parts();
                 let Parts { facts, descriptors } = parts;
-                return Ok((Parts { facts: Facts::Tap(facts), descriptors }, Some(keeper)));
+                let parts = Parts { facts: Facts::Tap(facts), descriptors };
+                Ok(Handed { parts, keeper: Some(keeper), places: places([&tenant])? })
             }
-            Device::Packet { device, netns } => {
-                of(OpenPacket::open(&namespace(&netns)?, &device, Pieces::Frames)?.into_parts())
-            }
+            Device::Packet { device, netns } => packet(&netns, &device, Pieces::Frames),
             Device::Uplink { device, netns, segmentation, controller } => {
-                let pieces = Pieces::Runs { sends: segmentation };
-                let mut parts = of(OpenPacket::open(&namespace(&netns)?, &device, pieces)?.into_parts());
+                let mut handed = packet(&netns, &device, Pieces::Runs { sends: segmentation })?;
                 if let Some(controller) = controller {
-                    parts.descriptors.push(controller.socket()?.into());
+                    handed.parts.descriptors.push(controller.socket()?.into());
                 }
-                parts
+                Ok(handed)
             }
-        };
-        Ok((parts, None))
+        }
     }
+}
+
+/// Opens any device.
+fn packet(netns: &Option<String>, device: &str, pieces: Pieces) -> Result<Handed, Failure> {
+    let namespace = namespace(netns)?;
+    let Parts { facts, descriptors } = OpenPacket::open(&namespace, device, pieces)?.into_parts();
+    let parts = Parts { facts: Facts::Packet(facts), descriptors };
+    Ok(Handed { parts, keeper: None, places: places(netns.is_some().then_some(&namespace))? })
+}
+
+/// The identities of open namespaces: a name may stand for another one since.
+fn places<'a>(opened: impl IntoIterator<Item = &'a Namespace>) -> Result<Vec<Place>, KernelError> {
+    opened.into_iter().map(|namespace| Ok((namespace.name().to_owned(), namespace.identity()?))).collect()
 }
 
 impl Controller {
@@ -196,6 +214,8 @@ pub(crate) fn namespace(name: &Option<String>) -> Result<Namespace, KernelError>
 /// The two ends of a valve's pair, and its settings.
 pub(crate) struct Pair {
     switch: Namespace,
+    /// Whether the file names it.
+    names_switch: bool,
     tenant: Namespace,
     device: String,
     tenant_device: String,
@@ -208,7 +228,13 @@ impl Pair {
         let Device::Veth { device, netns, tenant_device, tenant_netns, offload } = device else { return Ok(None) };
         let config = ValveConfig { offload: *offload, ..ValveConfig::default() };
         let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
-        Ok(Some(Pair { switch, tenant, device: device.clone(), tenant_device: tenant_device.clone(), config }))
+        let (device, tenant_device) = (device.clone(), tenant_device.clone());
+        Ok(Some(Pair { switch, names_switch: netns.is_some(), tenant, device, tenant_device, config }))
+    }
+
+    /// The namespaces that the file names.
+    fn named(&self) -> impl Iterator<Item = &Namespace> {
+        self.names_switch.then_some(&self.switch).into_iter().chain([&self.tenant])
     }
 
     pub fn veth(&self) -> Veth<'_> {

@@ -1,8 +1,9 @@
 //! The messages between a switch and its helper: JSON on sockets that keep the bounds of messages (`SOCK_SEQPACKET`), with
 //! descriptors (`SCM_RIGHTS`). A process that closes its end has ended.
 
-use super::device::{Device, Facts};
+use super::device::{Device, Facts, Place};
 use crate::failure::Failure;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
@@ -13,7 +14,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The most bytes of a message, and the most descriptors.
 const BYTES_MAX: usize = 1 << 16;
@@ -76,7 +77,12 @@ pub(super) enum Told {
     /// The sockets are open.
     Listening,
     /// The device is open. Its descriptors come along.
-    Open(Facts),
+    Open {
+        /// The facts about it.
+        facts: Facts,
+        /// The namespaces in which it was opened.
+        places: Vec<Place>,
+    },
     /// Done.
     Done,
     /// Polling sockets at this port. Three descriptors come along.
@@ -230,8 +236,25 @@ impl Channel {
         answer(self.receive_short(None))
     }
 
+    /// Waits for the answer to a request that was [told](Channel::tell).
+    pub fn told<T: DeserializeOwned>(&self, descriptors: Option<usize>) -> io::Result<(T, Vec<OwnedFd>)> {
+        answer(self.receive(descriptors))
+    }
+
+    /// Whether a message has come by a time, or the other process has ended.
+    pub fn has_message(&self, until: Instant) -> io::Result<bool> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => return Ok(other? > 0),
+            }
+        }
+    }
+
     /// Sends a request. Late answers to earlier ones are thrown away.
-    fn tell(&self, request: &impl Serialize) -> io::Result<()> {
+    pub fn tell(&self, request: &impl Serialize) -> io::Result<()> {
         while rustix::net::recv(&self.0, &mut [0; 1], RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
         match self.send(request, &[]) {
             Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(ended()),

@@ -22,7 +22,7 @@ mod supervise;
 use crate::failure::Failure;
 use crate::privileges;
 use crate::status::HelperStatus;
-pub(crate) use device::{Device, Facts, Handed};
+pub(crate) use device::{Device, Facts, Handed, Place};
 use keeper::RemoteKeeper;
 use message::{Ask, Call, Called, Channel, Told};
 pub use serve::serve;
@@ -194,6 +194,7 @@ impl Helper {
 }
 
 /// A port's device of which the first sockets are open, in the helper.
+#[derive(Debug)]
 pub(crate) struct Begun {
     helper: Arc<Helper>,
     port: String,
@@ -202,24 +203,67 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// Has the rest opened; also returns the keeper of the port, if its kind has one.
+    /// Has the rest opened, and does not wait for it.
+    ///
+    /// # Errors
+    /// The helper has ended.
+    pub fn go(self) -> Result<Opening, Failure> {
+        self.channel.tell(&Ask::Open)?;
+        Ok(Opening { begun: Box::new(self), until: Instant::now() + OPENS_IN })
+    }
+
+    /// Has the rest opened.
     ///
     /// # Errors
     /// The helper's reason.
     pub fn open(self) -> Result<Handed, Failure> {
+        self.go()?.finish()
+    }
+
+    fn receive(self) -> Result<Handed, Failure> {
         let Begun { helper, port, device, channel } = self;
-        match channel.ask(&Ask::Open, None)? {
-            (Told::Open(facts), descriptors) => {
+        match channel.told::<Told>(None)? {
+            (Told::Open { facts, places }, descriptors) => {
                 let keeper: Option<Box<dyn Keeper>> = match &facts {
                     Facts::Packet(_) => None,
                     _ => Some(Box::new(RemoteKeeper::new(helper, port, device, channel)?)),
                 };
-                Ok((Parts { facts, descriptors }, keeper))
+                Ok(Handed { parts: Parts { facts, descriptors }, keeper, places })
             }
             (Told::Failed(failure), _) => Err(failure),
             _ => Err(another().into()),
         }
     }
+}
+
+/// A port's device that the helper is opening. A tenant can delay that: with a filter at its device, for example.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    begun: Box<Begun>,
+    /// When it is given up.
+    until: Instant,
+}
+
+impl Opening {
+    /// The outcome, if it is there by a time. Otherwise this is given back, or has failed because it took too long.
+    pub fn wait(self, until: Instant) -> Result<Result<Handed, Failure>, Opening> {
+        match self.begun.channel.has_message(until.min(self.until)) {
+            Ok(true) => Ok(self.begun.receive()),
+            Ok(false) if Instant::now() < self.until => Err(self),
+            Ok(false) => Ok(Err(not_in_time().into())),
+            Err(e) => Ok(Err(e.into())),
+        }
+    }
+
+    /// Waits for the outcome.
+    pub fn finish(self) -> Result<Handed, Failure> {
+        let until = self.until;
+        self.wait(until).unwrap_or_else(|_| Err(not_in_time().into()))
+    }
+}
+
+fn not_in_time() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the helper does not answer")
 }
 
 fn another() -> io::Error {

@@ -1,6 +1,6 @@
 //! The process of a helper.
 
-use super::device::Device;
+use super::device::{Device, Handed};
 use super::known::Known;
 use super::message::{Ask, Call, Called, Channel, Told};
 use crate::config::Config;
@@ -132,9 +132,9 @@ impl Shared {
         let begun = self.allows(port, &device).and_then(|()| device.listen()).map_err(failed).ok()?;
         channel.send(&Told::Listening, &[]).ok()?;
         let Ok(Some((Ask::Open, _))) = channel.receive(Some(0)) else { return None };
-        let (parts, keeper) = begun.open().map_err(failed).ok()?;
+        let Handed { parts, keeper, places } = begun.open().map_err(failed).ok()?;
         let descriptors: Vec<_> = parts.descriptors.iter().map(AsFd::as_fd).collect();
-        channel.send(&Told::Open(parts.facts), &descriptors).ok()?;
+        channel.send(&Told::Open { facts: parts.facts, places }, &descriptors).ok()?;
         keeper
     }
 

@@ -29,6 +29,7 @@ pub(super) const DEFER_INTERRUPTS: u32 = 2;
 const KERNEL_POLLS_AFTER: std::time::Duration = std::time::Duration::from_secs(2);
 /// When a frame that found no room is sent again.
 const SEND_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
+
 /// The open sockets of a valve. From now on no frame is lost that the kernel polls. If several ports are opened after a
 /// restart, all of their sockets come first.
 #[derive(Debug)]
@@ -44,9 +45,10 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Opens the switch's end of a pair. Frames that wait in it from an earlier switch are kept.
+    /// Opens the switch's end of a pair, and waits for nobody. Frames that wait in it from an earlier switch are kept.
     pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<Listening, KernelError> {
         config.check()?;
+        veth.prove()?;
         let owner = claim(veth.tenant)?;
         let opened = veth.switch.enter(|| {
             let mut links = Links::open()?;
@@ -77,6 +79,8 @@ impl Listening {
     /// Waits until the device can be polled, and measures what the tenant's kernel charges for a frame.
     pub fn learn(self, veth: Veth<'_>, config: &ValveConfig) -> Result<OpenValve, KernelError> {
         let Listening { program, socket, pollers, reserve, link, owner } = self;
+        // Before the tenant's device is touched, and before anything waits for it.
+        veth.prove()?;
         // Interrupts as usual, until the number is known.
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
         let polls = veth.polls(config)?;
@@ -126,6 +130,7 @@ impl Veth<'_> {
 
     /// A keeper for an open valve at the pair, whose own keeper has ended.
     pub fn keeper(&self, config: &ValveConfig) -> Result<Box<dyn Keeper>, KernelError> {
+        self.prove()?;
         let polls = self.polls(config)?;
         let keeper =
             self.tenant.enter(|| tenant_queue::keeper(&mut Links::open()?, self.tenant_device, Some(polls)))?;
