@@ -25,6 +25,10 @@ pub(super) const PATIENCE: Duration = Duration::from_us(20);
 /// After so long without a frame the loop sleeps on where no port needs a round. With many ports a round takes long.
 const SILENT: Duration = Duration::from_secs(2);
 
+/// How long frames of lossless classes wait for a guest that is not there: QEMU connects again every second (`reconnect=1`), also
+/// after a restart of the switch.
+const GUEST_COMES_WITHIN: Duration = Duration::from_secs(3);
+
 /// A port without room for a frame of this length, in bytes, is stuck.
 const SMALL_FRAME: u32 = 60;
 
@@ -38,10 +42,17 @@ impl Engine {
         self.watched = now;
         self.changes += 1;
         self.age(now);
+        let patience = self.patience_with_guests();
         for k in 0..self.ports.len() {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
             if attached.kind.get_mut().lost_agent() {
                 self.tell(k, Happened::AgentLost);
+            }
+            let Some(attached) = self.ports[k].as_mut() else { continue };
+            if let Kind::Vhost(port) = &mut attached.kind
+                && port.awaits_guest(now, patience)
+            {
+                self.drop_lossy(k);
             }
             let Some(attached) = self.ports[k].as_mut() else { continue };
             let Ok(has_room) = attached.kind.get_mut().reserve(SMALL_FRAME, &Offload::NONE) else {
@@ -67,6 +78,23 @@ impl Engine {
         }
         Engine::give_back_dropped(&mut self.ports, &mut self.dropped);
         self.learn_strangers(now);
+    }
+
+    /// How long a frame waits for a guest; `None`: as long as it takes, where no watchdog ends it.
+    fn patience_with_guests(&self) -> Option<Duration> {
+        match self.vale.lossless().is_empty() {
+            true => Some(Duration::ZERO),
+            false => self.vale.watchdog().isolates_after().map(|time| time.min(GUEST_COMES_WITHIN)),
+        }
+    }
+
+    /// Drops the lossy frames that wait for port `k`, to which no guest has come.
+    fn drop_lossy(&mut self, k: usize) {
+        let lossy = PrioritySet(!self.vale.lossless().0);
+        let Engine { vale, dropped, ports, .. } = self;
+        let before = dropped.len();
+        vale.give_up_classes(k, lossy, DropReason::PortGone, &mut |frame| dropped.push(frame));
+        Engine::capture_dropped(ports, k, &dropped[before..], DropReason::PortGone);
     }
 
     /// Forgets stations that were silent for too long, but not those that a port knows to be there.

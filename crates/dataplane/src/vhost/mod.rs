@@ -25,6 +25,7 @@ pub mod record;
 mod sigbus;
 
 use crate::agent::Agent;
+use crate::clock::Clock;
 use crate::port::{BrokenPort, Delivery, Descriptor, Inside, Offload, Passed};
 use guest::Guest;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
@@ -158,6 +159,8 @@ pub struct Port {
     agent: Option<Box<Agent>>,
     /// Whether the guest received when it was last looked.
     receives: bool,
+    /// Since when no guest receives.
+    alone_since: Option<Instant>,
 }
 
 impl Port {
@@ -179,6 +182,7 @@ impl Port {
             asleep: false,
             agent: None,
             receives: false,
+            alone_since: None,
         })
     }
 
@@ -246,6 +250,23 @@ impl Port {
         self.guest.pass_run(&mut to.guest, first_bytes, mask, limit)
     }
 
+    /// Looks whether a guest receives. Frames wait for one for `patience` after the port came into service or the last guest left,
+    /// or for ever. After that they are taken and dropped. Returns whether they wait.
+    #[cold]
+    pub fn awaits_guest(&mut self, now: Instant, patience: Option<Duration>) -> bool {
+        self.note_guest(now);
+        let waited = self.alone_since.map(|since| now.since(since));
+        self.guest.nobody = matches!((waited, patience), (Some(waited), Some(patience)) if waited >= patience);
+        waited.is_some() && !self.guest.nobody
+    }
+
+    fn note_guest(&mut self, now: Instant) {
+        self.alone_since = match self.guest.receive_queues() {
+            0 => self.alone_since.or(Some(now)),
+            _ => None,
+        };
+    }
+
     #[cold]
     fn do_jobs(&mut self) {
         // The counter is reset before the jobs are read: later jobs are seen the next time.
@@ -254,6 +275,7 @@ impl Port {
         while let Ok(job) = self.jobs.try_recv() {
             job(&mut self.guest);
         }
+        self.note_guest(self.now);
     }
 
     /// Stops serving the guest: a part of its memory is gone.
@@ -287,6 +309,10 @@ impl Drop for Port {
 }
 
 impl crate::port::Port for Port {
+    fn on_plug(&mut self, clock: Clock) {
+        self.note_guest(clock.now());
+    }
+
     #[inline]
     fn on_round(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;

@@ -3,10 +3,14 @@
 
 use crate::from_ip;
 use crate::vhost_rig::{Rig, frame, mac, number};
-use sluicenet_dataplane::engine::Access;
+use sluicenet_dataplane::engine::{Access, Engine};
 use sluicenet_dataplane::vhost::driver::DriverConfig;
 use sluicenet_dataplane::vhost::header::*;
+use sluicenet_node::vale::{ValeConfig, WatchdogConfig};
+use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::time::Duration;
+use std::time::Instant;
 
 fn config() -> DriverConfig {
     DriverConfig::default()
@@ -413,6 +417,43 @@ fn a_guest_that_is_killed_leaves_nothing_behind_and_may_come_again() {
     assert_eq!(rig.engine.ledger().2, 0);
     rig.check_passage(0, 1);
     rig.check_passage(1, 2);
+}
+
+/// Everybody who floods would wait for a port that has no guest: its queue would lend their buffers.
+#[test]
+fn a_port_without_a_guest_holds_nobody() {
+    let broadcast = |n| {
+        let mut frame = frame(0, 1, n, 60);
+        frame[..6].fill(0xff);
+        frame
+    };
+    let waits = WatchdogConfig { isolation_time: Duration::from_secs(3_600), ..WatchdogConfig::default() };
+    let lossless = ValeConfig { watchdog: waits, ..ValeConfig::default() };
+    for config in [ValeConfig { lossless: PrioritySet::NONE, ..lossless.clone() }, lossless] {
+        let is_lossy = config.lossless.is_empty();
+        let mut rig = Rig::empty(2);
+        rig.engine = Engine::new(2, config);
+        (0..2).for_each(|k| rig.plug(k));
+        rig.connect(0, DriverConfig { queue_size: 64, ..self::config() });
+        let started = Instant::now();
+        for n in 0..2_000 {
+            rig.until("a buffer to send with", |rig| rig.send(0, &frame(0, 1, n, 60)));
+            rig.until("a buffer to send with", |rig| rig.send(0, &broadcast(n)));
+        }
+        rig.until("all of its buffers", |rig| rig.guest(0).free_buffers(0).unwrap() == 64);
+        // In a lossless class a guest that comes back in time loses nothing.
+        assert!(is_lossy || started.elapsed().as_secs() >= 3, "{:?}", started.elapsed());
+        let dropped = rig.engine.report(1).unwrap().counters.dropped;
+        assert_eq!(dropped.frames(DropReason::PortGone), dropped.total_frames(), "{dropped:?}");
+        assert_eq!((dropped.total_frames(), rig.engine.ledger()), (4_000, (4_000, 0, 4_000)));
+        // The guest that comes gets all that is sent from then on, and so does the next one.
+        for _ in 0..2 {
+            rig.connect(1, self::config());
+            rig.check_passage(0, 1);
+            rig.guests[1] = None;
+            rig.until("it to notice", |rig| rig.counter(1, "connected") == 0);
+        }
+    }
 }
 
 #[test]

@@ -514,6 +514,27 @@ impl<F: Copy> Vale<F> {
         });
     }
 
+    /// Drops the frames of some classes that wait for port `k`, where nobody receives now.
+    #[cold]
+    pub fn give_up_classes(&mut self, k: Port, classes: PrioritySet, reason: DropReason, free: &mut impl FnMut(F)) {
+        let port = &mut self.ports[k];
+        for (p, class) in self.classes.iter_mut().enumerate().filter(|&(p, _)| classes.contains(p as Priority)) {
+            class.drain(k, &mut |frame| {
+                port.counters.dropped.count(reason, 1);
+                free(frame);
+            });
+            port.ready.remove(p as Priority);
+        }
+        if let (true, Health::Moving(_) | Health::Stuck(_)) = (port.ready.is_empty(), port.health) {
+            port.health = Health::Moving(None);
+        }
+    }
+
+    /// The classes whose frames wait where there is no room.
+    pub fn lossless(&self) -> PrioritySet {
+        self.config.lossless
+    }
+
     /// Frames of class `p` that wait at the output of port `k`.
     pub fn output_len(&self, k: Port, p: Priority) -> u32 {
         self.classes[p as usize].output_len(k)

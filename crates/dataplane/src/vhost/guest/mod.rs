@@ -142,6 +142,8 @@ pub struct Guest {
     scratch: Vec<u8>,
     /// The agent's grant: when this many frames have been handed over, no more are taken.
     pub limit: u64,
+    /// Whether frames are taken, and dropped, though no queue receives.
+    pub nobody: bool,
     /// The rest of this round's budgets, each of `WORK` at first.
     send_left: u32,
     receive_left: u32,
@@ -152,7 +154,7 @@ pub struct Guest {
     pub lost_too_big: u64,
     /// Frames that were delivered to the guest with offloads left, and that contradicted their header.
     pub lost_malformed: u64,
-    /// Frames that were delivered to the guest after it had stopped its queues.
+    /// Frames that were delivered to the guest after it had stopped its queues, or before it had any.
     pub lost_gone: u64,
 }
 
@@ -174,6 +176,7 @@ impl Default for Guest {
             batch_pair: 0,
             scratch: Vec::new(),
             limit: u64::MAX,
+            nobody: false,
             send_left: 0,
             receive_left: 0,
             look_left: 0,
@@ -285,6 +288,7 @@ impl Guest {
     fn refresh(&mut self) {
         let live = |rx: &Option<Rx>| rx.as_ref().is_some_and(|rx| rx.queue.is_live());
         self.live_rx = (0..MAX_PAIRS as u8).filter(|&k| live(&self.rx[k as usize])).collect();
+        self.nobody &= self.live_rx.is_empty();
         let last = (0..MAX_PAIRS).rfind(|&k| self.rx[k].is_some() || self.tx[k].is_some());
         self.pairs = last.map_or(0, |k| k + 1);
     }

@@ -82,7 +82,7 @@ impl Guest {
             }
             k += 1;
         }
-        !self.live_rx.is_empty()
+        !self.live_rx.is_empty() || self.nobody
     }
 
     /// Reads the next chains of a receive queue; returns how many.
