@@ -352,7 +352,7 @@ impl Which {
 
     pub(super) fn ask(&self, request: &Request) -> Result<Answer, Failure> {
         match ask(&self.control()?, request).map_err(Failure::input)? {
-            Answer::Error(text) => Err(Failure::Input(text)),
+            Answer::Error(text) | Answer::Refused { error: text, .. } => Err(Failure::Input(text)),
             answer => Ok(answer),
         }
     }
@@ -368,7 +368,7 @@ impl Which {
             Answer::Status(status) => show(&status, global),
             Answer::About(about) => output::json(&about),
             Answer::Macs(table) => show_macs(&table, global),
-            Answer::Error(text) => return Err(Failure::Input(text)),
+            Answer::Error(text) | Answer::Refused { error: text, .. } => return Err(Failure::Input(text)),
         }
         Ok(())
     }

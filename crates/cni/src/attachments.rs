@@ -109,7 +109,10 @@ pub fn error(why: AttachError) -> Error {
         AttachError::Invalid(_) => (INVALID_CONFIG, "invalid network configuration"),
         AttachError::NoNamespace { .. } => (UNKNOWN_CONTAINER, "the container has gone"),
         AttachError::NoSwitch(_) => (TRY_AGAIN, "no switch"),
-        AttachError::Already { .. } | AttachError::Refused(_) => (REFUSED, "the switch does not take the container"),
+        AttachError::Busy(_) | AttachError::Unanswered(_) => (TRY_AGAIN, "the switch does not answer"),
+        AttachError::Already { .. } | AttachError::Refused(_) | AttachError::NoSuchPort(_) => {
+            (REFUSED, "the switch does not take the container")
+        }
         AttachError::Record(_) => (IO, "records of attachments"),
         AttachError::Left { .. } => (KERNEL, "an attachment that failed is still there in parts"),
         _ => (KERNEL, "the kernel refused a request"),

@@ -164,7 +164,9 @@ pub fn record(path: &Path, wanted: &Wanted, out: &mut impl Write, is_over: impl 
     lines.by_ref().take(1 << 16).read_line(&mut answer)?;
     match serde_json::from_str(&answer) {
         Ok(Answer::Ok(_)) => {}
-        Ok(Answer::Error(text)) => return Err(io::Error::new(ErrorKind::InvalidInput, text)),
+        Ok(Answer::Error(text) | Answer::Refused { error: text, .. }) => {
+            return Err(io::Error::new(ErrorKind::InvalidInput, text));
+        }
         _ => return Err(io::Error::new(ErrorKind::InvalidData, "not the answer of a switch")),
     }
     stream.set_read_timeout(Some(EVERY))?;

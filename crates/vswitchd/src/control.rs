@@ -27,6 +27,8 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 const CONNECTIONS_MAX: usize = 128;
 /// How long a request may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an answer may take. A switch answers within 15 s: it waits for devices of tenants, but not for longer.
+const ANSWERS_IN: Duration = Duration::from_secs(30);
 /// How long a switch may take to stop: it first delivers the frames that it holds.
 const ENDS_IN: Duration = Duration::from_secs(30);
 
@@ -87,6 +89,24 @@ pub enum Answer {
     Macs(MacTable),
     /// Not done; the reason.
     Error(String),
+    /// Not done, for a reason that callers tell from others.
+    #[serde(untagged)]
+    Refused {
+        /// The reason, in words.
+        error: String,
+        /// The reason.
+        reason: Refusal,
+    },
+}
+
+/// A reason that callers of a switch tell from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusal {
+    /// The switch has no port of this name.
+    NoSuchPort,
+    /// The switch serves as many connections as it can, and has not read the request.
+    Busy,
 }
 
 /// The facts about a switch that an attachment needs.
@@ -167,14 +187,14 @@ impl Socket {
             if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
                 connections.fetch_sub(1, Ordering::Relaxed);
                 daemon.log().count("control socket", "too many connections");
-                let _ = say(&stream, &Answer::Error(format!("{CONNECTIONS_MAX} connections are open")), &[]);
+                let error = format!("{CONNECTIONS_MAX} connections are open");
+                let _ = say(&stream, &Answer::Refused { error, reason: Refusal::Busy }, &[]);
                 continue;
             }
-            let (daemon, connections) = (daemon.clone(), connections.clone());
+            let (daemon, counted) = (daemon.clone(), Counted(connections.clone()));
             std::thread::spawn(move || {
                 // A client that disconnects in the middle of a request is no error of the switch.
-                let _ = converse(&stream, &daemon);
-                connections.fetch_sub(1, Ordering::Relaxed);
+                let _ = converse(&stream, &daemon, counted);
             });
         }
         Ok(())
@@ -199,7 +219,16 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
-fn converse<D: Served>(stream: &UnixStream, daemon: &Arc<D>) -> io::Result<()> {
+/// A connection that counts against [`CONNECTIONS_MAX`].
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn converse<D: Served>(stream: &UnixStream, daemon: &Arc<D>, counted: Counted) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut lines = BufReader::new(stream);
@@ -236,6 +265,8 @@ fn converse<D: Served>(stream: &UnixStream, daemon: &Arc<D>) -> io::Result<()> {
                     answer["mtu"] = mtu.into();
                 }
                 say(stream, &answer, &fds)?;
+                // There is one such program for each port: the number of ports bounds them.
+                drop(counted);
                 // The port belongs to the program until it closes the connection.
                 stream.set_read_timeout(None)?;
                 let mut rest = [0; 64];
@@ -307,11 +338,17 @@ fn ask_at(path: &Path, request: &Request) -> io::Result<UnixStream> {
         io::Error::new(e.kind(), format!("{}: {e}{hint}", path.display()))
     };
     let stream = UnixStream::connect(path).map_err(context)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(context)?;
+    stream.set_read_timeout(Some(ANSWERS_IN)).map_err(context)?;
     let mut line = serde_json::to_vec(request).map_err(io::Error::other)?;
     line.push(b'\n');
     (&mut &stream).write_all(&line).map_err(context)?;
     Ok(stream)
+}
+
+/// Whether a failed [`ask`] reached no switch: nothing was asked.
+pub fn reached_nobody(e: &io::Error) -> bool {
+    // Those of connect(2).
+    matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied)
 }
 
 /// Stops a switch and waits until it has ended.

@@ -5,7 +5,7 @@ mod start;
 mod transaction;
 
 use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, objection, port_from_words};
-use super::control::{About, Answer, Request};
+use super::control::{About, Answer, Refusal, Request};
 use super::failure::Failure;
 use super::helper::{Helper, Place};
 use super::log::Log;
@@ -142,7 +142,10 @@ impl Served for Daemon {
                 .map_err(|e| format!("port {name:?}: {}", e.sentence()))
                 .and_then(|port| self.add(PortConfig { attached: true, ..port }))
                 .map(|()| format!("port {name} added")),
-            Request::DelPort { name } => self.remove(&name).map(|()| format!("port {name} removed")),
+            Request::DelPort { name } if self.remove(&name) => Ok(format!("port {name} removed")),
+            Request::DelPort { name } => {
+                return Answer::Refused { error: format!("there is no port {name}"), reason: Refusal::NoSuchPort };
+            }
             Request::Reload => {
                 self.notify.reloading();
                 let outcome = self.reload();
@@ -320,11 +323,12 @@ impl Daemon {
         Ok(())
     }
 
-    fn remove(&self, name: &str) -> Result<(), String> {
+    /// Removes a port; returns whether there was one of this name.
+    fn remove(&self, name: &str) -> bool {
         let _shared = self.changes.read().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
         let Some(at) = state.ports.iter().position(|p| p.config.name == name) else {
-            return Err(format!("there is no port {name}"));
+            return false;
         };
         let port = state.ports.remove(at);
         self.unplug(name);
@@ -333,7 +337,7 @@ impl Daemon {
             port.config.stations().for_each(|(mac, domain)| engine.release(mac, domain));
         });
         info!(port = name, "port removed");
-        Ok(())
+        true
     }
 
     /// Removes a port from the engine and waits for the removal; returns whether it was there.

@@ -55,7 +55,7 @@ impl Switches {
     fn look(&self) -> Look {
         let each = |path: PathBuf| match ask(&path, &Request::Show) {
             Ok(Answer::Status(status)) => Ok(*status),
-            Ok(Answer::Error(text)) => Err(format!("{}: {text}", path.display())),
+            Ok(Answer::Error(text) | Answer::Refused { error: text, .. }) => Err(format!("{}: {text}", path.display())),
             Ok(_) => Err(format!("{}: not the answer of a switch", path.display())),
             Err(e) => Err(e.to_string()),
         };

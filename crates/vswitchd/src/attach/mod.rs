@@ -8,7 +8,7 @@ mod address;
 pub mod record;
 
 use crate::config::{port_from_words, veth_keys};
-use crate::control::{About, Answer, Request, ask};
+use crate::control::{About, Answer, Refusal, Request, ask, reached_nobody};
 use crate::status::mac_text;
 pub use address::{Prefix, Route};
 use record::{Pair, Record, Records};
@@ -101,6 +101,12 @@ pub enum AttachError {
     NoSwitch(io::Error),
     /// The switch does not take the port.
     Refused(String),
+    /// The switch has no such port.
+    NoSuchPort(String),
+    /// The switch serves as many connections as it can, and has not read the request.
+    Busy(String),
+    /// The switch was asked and has not answered. It may have done what it was asked for.
+    Unanswered(io::Error),
     /// The kernel refused a request.
     Kernel(KernelError),
     /// The record of attachments cannot be read or written.
@@ -117,7 +123,11 @@ pub enum AttachError {
 impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AttachError::Invalid(why) | AttachError::Refused(why) => write!(f, "{why}"),
+            AttachError::Invalid(why) | AttachError::Refused(why) | AttachError::NoSuchPort(why) => write!(f, "{why}"),
+            AttachError::Busy(why) => write!(f, "the switch is busy: {why}; try again later"),
+            AttachError::Unanswered(why) => {
+                write!(f, "{why}: the switch was asked and has not answered; `sluicenet switch show` tells its ports")
+            }
             AttachError::Already { port, netns } => write!(
                 f,
                 "namespace {netns} is attached already, as port {port}; `sluicenet switch detach {port}` undoes that"
@@ -298,12 +308,9 @@ fn build(
     // Recorded before it is asked for: a command that is killed meanwhile leaves a port that `detach` removes.
     record.added = true;
     records.write(record).map_err(AttachError::Record)?;
-    request(control, &Request::AddPort { name: record.port.clone(), settings: record.settings.clone() }).inspect_err(
-        |e| {
-            // A switch that refuses it has no such port, or one of that name which is another's.
-            record.added = !matches!(e, AttachError::Refused(_));
-        },
-    )?;
+    // A switch that refuses it has no such port, or one of that name which is another's.
+    request(control, &Request::AddPort { name: record.port.clone(), settings: record.settings.clone() })
+        .inspect_err(|e| record.added = may_be_done(e))?;
     Ok(Attached { port: record.port.clone(), device, switch_netns: pair.netns.clone(), switch_device })
 }
 
@@ -397,8 +404,9 @@ pub fn detach(control: &Path, port_or_netns: &str) -> Result<Option<Record>, Att
 fn undo(control: &Path, records: &Records, record: &Record) -> Result<(), AttachError> {
     if record.added {
         match request(control, &Request::DelPort { name: record.port.clone() }) {
-            // A switch that does not run, or has started again without it, has no such port.
-            Ok(_) | Err(AttachError::Refused(_) | AttachError::NoSwitch(_)) => {}
+            // A switch that does not run has no ports.
+            Ok(_) | Err(AttachError::NoSuchPort(_) | AttachError::NoSwitch(_)) => {}
+            // It may still have the port, and would serve it without a record.
             Err(e) => return Err(e),
         }
     }
@@ -469,7 +477,8 @@ fn remove_if_empty(records: &Records, netns: &str) -> Result<(), AttachError> {
 pub fn add_port(control: &Path, name: &str, settings: &[String]) -> Result<String, AttachError> {
     port_from_words(name, settings).map_err(|e| AttachError::Invalid(format!("port {name:?}: {}", e.sentence())))?;
     let records = Records::at(control);
-    let mut record = Record { port: name.to_owned(), settings: settings.to_vec(), ..Record::default() };
+    // As in an attachment, the record says that the switch was asked, before it is.
+    let record = Record { port: name.to_owned(), settings: settings.to_vec(), added: true, ..Record::default() };
     {
         let _lock = records.lock().map_err(AttachError::Record)?;
         if let Some(other) = records.get(name).map_err(AttachError::Record)? {
@@ -478,14 +487,9 @@ pub fn add_port(control: &Path, name: &str, settings: &[String]) -> Result<Strin
         records.write(&record).map_err(AttachError::Record)?;
     }
     let added = request(control, &Request::AddPort { name: name.to_owned(), settings: settings.to_vec() });
-    let recorded = match added {
-        Ok(_) => {
-            record.added = true;
-            records.write(&record)
-        }
-        Err(_) => records.remove(name),
-    };
-    recorded.map_err(AttachError::Record)?;
+    if added.as_ref().is_err_and(|e| !may_be_done(e)) {
+        records.remove(name).map_err(AttachError::Record)?;
+    }
     added
 }
 
@@ -501,7 +505,7 @@ pub fn remove_port(control: &Path, name: &str) -> Result<String, AttachError> {
     }
     let removed = request(control, &Request::DelPort { name: name.to_owned() });
     // A port that the switch does not have, as one that its start left out, may still have a record.
-    if matches!(removed, Ok(_) | Err(AttachError::Refused(_))) {
+    if matches!(removed, Ok(_) | Err(AttachError::NoSuchPort(_))) {
         records.remove(name).map_err(AttachError::Record)?;
     }
     removed
@@ -509,19 +513,34 @@ pub fn remove_port(control: &Path, name: &str) -> Result<String, AttachError> {
 
 /// The name and the MTU of the switch.
 fn about(control: &Path) -> Result<About, AttachError> {
-    match ask(control, &Request::About).map_err(AttachError::NoSwitch)? {
+    match answer(control, &Request::About)? {
         Answer::About(about) => Ok(about),
-        Answer::Error(why) => Err(AttachError::Refused(why)),
         other => Err(AttachError::Refused(format!("an answer that is none: {other:?}"))),
     }
 }
 
 fn request(control: &Path, request: &Request) -> Result<String, AttachError> {
-    match ask(control, request).map_err(AttachError::NoSwitch)? {
+    match answer(control, request)? {
         Answer::Ok(text) => Ok(text),
-        Answer::Error(why) => Err(AttachError::Refused(why)),
         other => Err(AttachError::Refused(format!("an answer that is none: {other:?}"))),
     }
+}
+
+/// The answer of a switch that has done what it was asked for.
+fn answer(control: &Path, request: &Request) -> Result<Answer, AttachError> {
+    match ask(control, request) {
+        Ok(Answer::Error(why)) => Err(AttachError::Refused(why)),
+        Ok(Answer::Refused { error, reason: Refusal::NoSuchPort }) => Err(AttachError::NoSuchPort(error)),
+        Ok(Answer::Refused { error, reason: Refusal::Busy }) => Err(AttachError::Busy(error)),
+        Ok(answer) => Ok(answer),
+        Err(e) if reached_nobody(&e) => Err(AttachError::NoSwitch(e)),
+        Err(e) => Err(AttachError::Unanswered(e)),
+    }
+}
+
+/// Whether a switch may have done what it was asked for, though this error came.
+fn may_be_done(e: &AttachError) -> bool {
+    matches!(e, AttachError::Unanswered(_))
 }
 
 /// The namespace in which a switch keeps its ends.
@@ -547,6 +566,11 @@ fn device_name(port: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluicenet_testkit::Dir;
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
+    use std::thread::JoinHandle;
 
     fn wanted(netns: &str) -> Attach {
         Attach { netns: netns.into(), addresses: vec!["10.0.0.1/24".parse().unwrap()], ..Attach::default() }
@@ -561,6 +585,76 @@ mod tests {
         assert_eq!(device_name("red1"), "red1");
         let long = device_name("a-port-with-a-long-name");
         assert!(long.len() <= 15 && long != device_name("a-port-with-a-long-name2"), "{long}");
+    }
+
+    /// A switch that answers requests in turn with these lines; with an empty one it hangs up.
+    fn switch(folder: &Dir, answers: &'static [&'static str]) -> (PathBuf, JoinHandle<Vec<String>>) {
+        let control = folder.0.join("vs.sock");
+        let _ = std::fs::remove_file(&control);
+        let listener = UnixListener::bind(&control).unwrap();
+        let serve = move |answer: &&str| {
+            let (stream, _) = listener.accept().unwrap();
+            let mut request = String::new();
+            BufReader::new(&stream).read_line(&mut request).unwrap();
+            (&stream).write_all(answer.as_bytes()).unwrap();
+            request
+        };
+        (control, std::thread::spawn(move || answers.iter().map(serve).collect()))
+    }
+
+    const BUSY: &str = "{\"error\":\"128 connections are open\",\"reason\":\"busy\"}\n";
+
+    const NO_PORT: &str = "{\"error\":\"there is no port a\",\"reason\":\"no-such-port\"}\n";
+
+    #[test]
+    fn a_port_that_may_be_there_keeps_its_record() {
+        let folder = Dir::new("attach-unanswered");
+        let add = |answer: &'static [&'static str]| {
+            let (control, served) = switch(&folder, answer);
+            let added = add_port(&control, "a", &["kind=shm".to_owned()]);
+            assert!(served.join().unwrap()[0].contains("add-port"));
+            (added, Records::at(&control).get("a").unwrap().map(|record| record.added))
+        };
+        let (added, record) = add(&["{\"error\":\"no room\"}\n"]);
+        assert!(matches!(&added, Err(AttachError::Refused(why)) if why == "no room") && record.is_none(), "{added:?}");
+        let (added, record) = add(&[BUSY]);
+        assert!(matches!(added, Err(AttachError::Busy(_))) && record.is_none(), "{added:?}");
+        let (added, record) = add(&[""]);
+        assert!(matches!(added, Err(AttachError::Unanswered(_))) && record == Some(true), "{added:?}");
+        // Nor does it lose it before the switch says that there is no such port.
+        let remove = |answer: &'static [&'static str]| {
+            let (control, served) = switch(&folder, answer);
+            let removed = remove_port(&control, "a").unwrap_err();
+            assert!(served.join().unwrap()[0].contains("del-port"));
+            (removed, Records::at(&control).get("a").unwrap().is_some())
+        };
+        assert!(matches!(remove(&[BUSY]), (AttachError::Busy(_), true)));
+        assert!(matches!(remove(&[""]), (AttachError::Unanswered(_), true)));
+        assert!(matches!(remove(&[NO_PORT]), (AttachError::NoSuchPort(_), false)));
+    }
+
+    #[test]
+    fn nothing_is_undone_while_the_switch_may_have_the_port() {
+        let folder = Dir::new("attach-undo");
+        let undone = |answers: &'static [&'static str]| {
+            let (control, served) = switch(&folder, answers);
+            let records = Records::at(&control);
+            drop(records.lock().unwrap());
+            records.write(&Record { port: "a".into(), added: true, ..Record::default() }).unwrap();
+            let detached = detach(&control, "a");
+            assert_eq!(served.join().unwrap().len(), answers.len());
+            (detached.map(|record| record.is_some()), records.get("a").unwrap().is_some())
+        };
+        assert!(matches!(undone(&[BUSY]), (Err(AttachError::Busy(_)), true)));
+        assert!(matches!(undone(&[""]), (Err(AttachError::Unanswered(_)), true)));
+        assert!(matches!(undone(&["{\"error\":\"not now\"}\n"]), (Err(AttachError::Refused(_)), true)));
+        assert!(matches!(undone(&[NO_PORT]), (Ok(true), false)));
+        // No switch runs.
+        std::fs::remove_file(folder.0.join("vs.sock")).unwrap();
+        let records = Records::at(&folder.0.join("vs.sock"));
+        records.write(&Record { port: "a".into(), added: true, ..Record::default() }).unwrap();
+        assert!(detach(&folder.0.join("vs.sock"), "a").unwrap().is_some());
+        assert_eq!(records.all().unwrap(), []);
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! The messages between a switch and its helper: JSON on sockets that keep the bounds of messages (`SOCK_SEQPACKET`), with
 //! descriptors (`SCM_RIGHTS`). A process that closes its end has ended.
+//!
+//! Requests are numbered, and an answer has the number of its request: `[NUMBER, MESSAGE]`. An answer that comes late, after the
+//! switch has given up its request, is thrown away.
 
 use super::device::{Device, Facts, Place};
 use crate::failure::Failure;
@@ -14,6 +17,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The most bytes of a message, and the most descriptors.
@@ -21,6 +25,11 @@ const BYTES_MAX: usize = 1 << 16;
 const DESCRIPTORS_MAX: usize = 64;
 /// The most bytes of a message about an open port.
 const SHORT: usize = 512;
+
+const WRONG_DESCRIPTORS: &str = "a message has a wrong number of descriptors";
+
+/// A message with its number and its descriptors.
+type Numbered<T> = (u64, T, Vec<OwnedFd>);
 
 /// Requests of a switch that are about no port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,32 +102,40 @@ pub(super) enum Told {
 
 /// One end of a connection between switch and helper.
 #[derive(Debug)]
-pub(super) struct Channel(OwnedFd);
+pub(super) struct Channel {
+    socket: OwnedFd,
+    /// The number of the request that was sent, or received, last.
+    number: AtomicU64,
+}
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
 impl Channel {
+    fn new(socket: OwnedFd) -> Channel {
+        Channel { socket, number: AtomicU64::new(0) }
+    }
+
     /// The two ends of a new connection.
     pub fn pair() -> io::Result<(Channel, Channel)> {
         let flags = SocketFlags::CLOEXEC;
         let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        Ok((Channel(one), Channel(other)))
+        Ok((Channel::new(one), Channel::new(other)))
     }
 
     /// A connection to the helper at a socket.
     pub fn connect(path: &Path) -> io::Result<Channel> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Channel(socket))
+        Ok(Channel::new(socket))
     }
 
     /// Whether the other process has ended.
     pub fn has_ended(&self) -> bool {
-        let looked = rustix::net::recv(&self.0, &mut [0u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        let looked = rustix::net::recv(&self.socket, &mut [0u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         matches!(looked, Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET))
     }
 
@@ -128,23 +145,24 @@ impl Channel {
     /// It is no socket of this kind.
     pub fn of(socket: OwnedFd) -> io::Result<Channel> {
         match sockopt::socket_type(&socket) {
-            Ok(SocketType::SEQPACKET) => Ok(Channel(socket)),
+            Ok(SocketType::SEQPACKET) => Ok(Channel::new(socket)),
             _ => Err(io::Error::new(ErrorKind::InvalidInput, "this is no socket of a switch")),
         }
     }
 
     /// Another descriptor of this end.
     pub fn try_clone(&self) -> io::Result<OwnedFd> {
-        self.0.try_clone()
+        self.socket.try_clone()
     }
 
     pub fn into_socket(self) -> OwnedFd {
-        self.0
+        self.socket
     }
 
-    /// Sends a message.
+    /// Sends a message, with the number of the last request.
     pub fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
+        let numbered = (self.number.load(Ordering::Relaxed), message);
+        let bytes = serde_json::to_vec(&numbered).map_err(io::Error::other)?;
         if bytes.len() > BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
             return Err(invalid("a message is too long"));
         }
@@ -154,41 +172,71 @@ impl Channel {
             return Err(invalid("more descriptors than one message takes"));
         }
         loop {
-            match rustix::net::sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
+            match rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
                 Err(rustix::io::Errno::INTR) => {}
                 sent => return Ok(sent.map(drop)?),
             }
         }
     }
 
-    /// Waits for a message; `None` if the other process has ended.
+    /// Waits for a request; `None` if the other process has ended.
     ///
     /// # Errors
     /// It is too long, none of these messages, or has other than `descriptors` descriptors, unless that is `None`.
     pub fn receive<T: DeserializeOwned>(&self, descriptors: Option<usize>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-        self.receive_into(&mut vec![0; BYTES_MAX], descriptors)
+        self.receive_into(&mut vec![0; BYTES_MAX], descriptors).map(|request| self.begins(request))
     }
 
-    /// The same, of a message about an open port.
+    /// The same, of a request about an open port.
     pub fn receive_short<T: DeserializeOwned>(
         &self,
         descriptors: Option<usize>,
     ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-        self.receive_into(&mut [0; SHORT], descriptors)
+        self.receive_into(&mut [0; SHORT], descriptors).map(|request| self.begins(request))
+    }
+
+    /// What is sent from now on answers this request.
+    fn begins<T>(&self, request: Option<Numbered<T>>) -> Option<(T, Vec<OwnedFd>)> {
+        request.map(|(number, message, came)| {
+            self.number.store(number, Ordering::Relaxed);
+            (message, came)
+        })
+    }
+
+    /// Waits for the answer to the last request; one to an earlier request is thrown away.
+    fn answer_into<T: DeserializeOwned>(
+        &self,
+        bytes: &mut [u8],
+        descriptors: Option<usize>,
+    ) -> io::Result<(T, Vec<OwnedFd>)> {
+        loop {
+            match self.receive_into(bytes, None) {
+                Ok(Some((number, ..))) if number != self.number.load(Ordering::Relaxed) => {}
+                Ok(Some((_, _, came))) if descriptors.is_some_and(|wanted| came.len() != wanted) => {
+                    return Err(invalid(WRONG_DESCRIPTORS));
+                }
+                Ok(Some((_, message, came))) => return Ok((message, came)),
+                Ok(None) => return Err(ended()),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    return Err(io::Error::new(ErrorKind::TimedOut, "the helper does not answer"));
+                }
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     fn receive_into<T: DeserializeOwned>(
         &self,
         bytes: &mut [u8],
         descriptors: Option<usize>,
-    ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    ) -> io::Result<Option<Numbered<T>>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         // Without room for them, the kernel closes descriptors that nobody wants.
         let room = if descriptors == Some(0) { &mut [] } else { &mut space[..] };
         let mut control = RecvAncillaryBuffer::new(room);
         let received = loop {
             let slices = &mut [IoSliceMut::new(bytes)];
-            match rustix::net::recvmsg(&self.0, slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            match rustix::net::recvmsg(&self.socket, slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::CONNRESET) => return Ok(None),
                 received => break received?,
@@ -208,15 +256,16 @@ impl Channel {
         }
         let wrong = descriptors.is_some_and(|wanted| came.len() != wanted);
         if received.flags.contains(ReturnFlags::CTRUNC) || wrong {
-            return Err(invalid("a message has a wrong number of descriptors"));
+            return Err(invalid(WRONG_DESCRIPTORS));
         }
         let message = serde_json::from_slice(&bytes[..received.bytes]);
-        message.map(|message| Some((message, came))).map_err(|e| invalid(&format!("this is no message: {e}")))
+        let (number, message) = message.map_err(|e| invalid(&format!("this is no message: {e}")))?;
+        Ok(Some((number, message, came)))
     }
 
     /// An end at which answers may take so long.
     pub fn patient(self, patience: Duration) -> io::Result<Channel> {
-        sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, Some(patience))?;
+        sockopt::set_socket_timeout(&self.socket, sockopt::Timeout::Recv, Some(patience))?;
         Ok(self)
     }
 
@@ -227,18 +276,18 @@ impl Channel {
         descriptors: Option<usize>,
     ) -> io::Result<(T, Vec<OwnedFd>)> {
         self.tell(request)?;
-        answer(self.receive(descriptors))
+        self.told(descriptors)
     }
 
     /// The same, about an open port.
     pub fn ask_short<T: DeserializeOwned>(&self, request: &impl Serialize) -> io::Result<(T, Vec<OwnedFd>)> {
         self.tell(request)?;
-        answer(self.receive_short(None))
+        self.answer_into(&mut [0; SHORT], None)
     }
 
     /// Waits for the answer to a request that was [told](Channel::tell).
     pub fn told<T: DeserializeOwned>(&self, descriptors: Option<usize>) -> io::Result<(T, Vec<OwnedFd>)> {
-        answer(self.receive(descriptors))
+        self.answer_into(&mut vec![0; BYTES_MAX], descriptors)
     }
 
     /// Whether a message has come by a time, or the other process has ended.
@@ -246,16 +295,16 @@ impl Channel {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
                 Err(rustix::io::Errno::INTR) => {}
                 other => return Ok(other? > 0),
             }
         }
     }
 
-    /// Sends a request. Late answers to earlier ones are thrown away.
+    /// Sends a request.
     pub fn tell(&self, request: &impl Serialize) -> io::Result<()> {
-        while rustix::net::recv(&self.0, &mut [0; 1], RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
+        self.number.fetch_add(1, Ordering::Relaxed);
         match self.send(request, &[]) {
             Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(ended()),
             sent => sent,
@@ -265,16 +314,6 @@ impl Channel {
 
 fn ended() -> io::Error {
     io::Error::new(ErrorKind::BrokenPipe, "the helper has ended")
-}
-
-fn answer<T>(received: io::Result<Option<T>>) -> io::Result<T> {
-    match received {
-        Ok(answer) => answer.ok_or_else(ended),
-        Err(e) if e.kind() == ErrorKind::WouldBlock => {
-            Err(io::Error::new(ErrorKind::TimedOut, "the helper does not answer"))
-        }
-        Err(e) => Err(e),
-    }
 }
 
 fn invalid(why: &str) -> io::Error {
@@ -330,21 +369,48 @@ mod tests {
     }
 
     #[test]
+    fn a_late_answer_is_none_to_the_next_request() {
+        let (here, there) = Channel::pair().unwrap();
+        let here = here.patient(Duration::from_millis(10)).unwrap();
+        let hear = || there.receive::<Ask>(Some(0)).unwrap().unwrap().0;
+        let late = here.ask::<Told>(&Ask::Go, None).unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+        here.tell(&Ask::Pollers).unwrap();
+        assert_eq!(hear(), Ask::Go);
+        let one = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        there.send(&Told::Done, &[]).unwrap();
+        assert_eq!(here.told::<Told>(Some(0)).unwrap_err().kind(), ErrorKind::TimedOut, "it is the answer to another");
+        assert_eq!(hear(), Ask::Pollers);
+        there.send(&Told::Pollers(7), &[one.as_fd()]).unwrap();
+        let (told, came) = here.told::<Told>(Some(1)).unwrap();
+        assert_eq!((told, came.len()), (Told::Pollers(7), 1));
+        // The helper may answer what nobody waits for any more, also with descriptors.
+        there.send(&Told::Pollers(7), &[one.as_fd()]).unwrap();
+        here.tell(&Ask::Hold).unwrap();
+        assert_eq!(hear(), Ask::Hold);
+        there.send(&Told::Done, &[]).unwrap();
+        assert_eq!(here.told::<Told>(Some(0)).unwrap().0, Told::Done);
+    }
+
+    #[test]
     fn what_is_no_message_is_refused() {
         let (here, there) = Channel::pair().unwrap();
-        let raw = |bytes: &[u8]| assert_eq!(rustix::net::send(&here.0, bytes, SendFlags::empty()), Ok(bytes.len()));
+        let raw =
+            |bytes: &[u8]| assert_eq!(rustix::net::send(&here.socket, bytes, SendFlags::empty()), Ok(bytes.len()));
         let long = serde_json::to_vec(&"x".repeat(BYTES_MAX)).unwrap();
         assert!(here.send(&"x".repeat(BYTES_MAX), &[]).is_err());
         raw(&long);
         assert_eq!(refusal(there.receive(Some(0))), "a message is too long");
         let device = Device::Packet { device: "eno1".into(), netns: None };
-        let whole = serde_json::to_vec(&Ask::Listen { port: "lan".into(), device }).unwrap();
+        let whole = serde_json::to_vec(&(1, Ask::Listen { port: "lan".into(), device })).unwrap();
         // Each message that is cut short, and others.
         for len in 1..whole.len() {
             raw(&whole[..len]);
             assert!(refusal(there.receive(Some(0))).starts_with("this is no message"), "{len}");
         }
-        for bytes in [&b"\0"[..], b"{}", b"\"close\"", b"\xff\xfe", b"[[[[[[[[[["] {
+        for bytes in
+            [&b"\0"[..], b"{}", b"\"close\"", b"[1]", b"[-1,\"open\"]", b"\"open\"", b"\xff\xfe", b"[[[[[[[[[["]
+        {
             raw(bytes);
             assert!(refusal(there.receive(Some(0))).starts_with("this is no message"), "{bytes:?}");
         }

@@ -29,6 +29,7 @@ pub use serve::serve;
 use sluicenet_dataplane::kernel::keeper::Keeper;
 use sluicenet_dataplane::kernel::parts::Parts;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,8 +40,8 @@ pub use supervise::supervise;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it may take to open a device. The worker waits at most 7 s for the kernel to poll it.
 const OPENS_IN: Duration = Duration::from_secs(60);
-/// How long the end of a switch waits for its helper.
-const ENDS_IN: Duration = Duration::from_secs(5);
+/// How long the end of a switch waits for its helper, which ends by itself in any case.
+const ENDS_IN: Duration = Duration::from_secs(1);
 
 /// Where a switch finds its helper.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ pub enum From<'a> {
 #[derive(Debug)]
 enum Process {
     /// A child of this process.
-    Child(Mutex<Child>, u32),
+    Child { child: Mutex<Child>, pid: u32 },
     /// One that a service manager has started.
     Service,
 }
@@ -65,6 +66,8 @@ enum Process {
 pub(crate) struct Helper {
     /// The first socket; closed at the end.
     calls: Mutex<Option<Channel>>,
+    /// The same socket, to be shut down while a call waits for its answer.
+    hangs_up: OwnedFd,
     process: Process,
     /// How it ended, once it has.
     ended: Mutex<Option<String>>,
@@ -96,7 +99,8 @@ impl Helper {
     }
 
     fn new(calls: Channel, process: Process) -> io::Result<Helper> {
-        Ok(Helper { calls: Mutex::new(Some(calls.patient(PATIENCE)?)), process, ended: Mutex::new(None) })
+        let hangs_up = calls.try_clone()?;
+        Ok(Helper { calls: Mutex::new(Some(calls.patient(PATIENCE)?)), hangs_up, process, ended: Mutex::new(None) })
     }
 
     fn start(command: &mut Command) -> io::Result<Helper> {
@@ -104,7 +108,7 @@ impl Helper {
         let child = supervise::spawn(command, theirs.into_socket());
         let child = child.map_err(|e| io::Error::new(e.kind(), format!("the helper cannot be started: {e}")))?;
         let pid = child.id();
-        Helper::new(ours, Process::Child(Mutex::new(child), pid))
+        Helper::new(ours, Process::Child { child: Mutex::new(child), pid })
     }
 
     fn call(&self, call: &Call, descriptors: usize) -> io::Result<Option<Channel>> {
@@ -150,7 +154,7 @@ impl Helper {
         let mut ended = lock(&self.ended);
         if ended.is_none() && calls.as_ref().is_some_and(Channel::has_ended) {
             let status = match &self.process {
-                Process::Child(child, _) => lock(child).try_wait().ok().flatten(),
+                Process::Child { child, .. } => lock(child).try_wait().ok().flatten(),
                 Process::Service => None,
             };
             let how = status.map_or_else(|| "it has closed its socket".to_owned(), |status| status.to_string());
@@ -171,7 +175,7 @@ impl Helper {
     /// Its process id, if it is a child.
     pub fn pid(&self) -> Option<u32> {
         match &self.process {
-            Process::Child(_, pid) => Some(*pid),
+            Process::Child { pid, .. } => Some(*pid),
             Process::Service => None,
         }
     }
@@ -183,8 +187,10 @@ impl Helper {
 
     /// Ends it: nothing is opened any more.
     pub fn end(&self) {
+        // A call that waits for its answer fails, and lets go of the socket.
+        let _ = rustix::net::shutdown(&self.hangs_up, rustix::net::Shutdown::Both);
         lock(&self.calls).take();
-        let Process::Child(child, _) = &self.process else { return };
+        let Process::Child { child, .. } = &self.process else { return };
         let (mut child, until) = (lock(child), Instant::now() + ENDS_IN);
         // Without privileges this process cannot kill it; it ends once all its sockets are closed.
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
