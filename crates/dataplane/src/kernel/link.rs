@@ -518,10 +518,10 @@ impl Links {
     }
 
     /// Has a device's frames wait at a token bucket.
-    pub fn set_bucket(&mut self, name: &str, bucket: TokenBucket) -> Result<Bucket, KernelError> {
-        let mut made = self.bucket(name)?;
-        made.apply(ACK | CREATE | REPLACE, 0, bucket, 0).tried(|| format!("a token bucket at {name} (tbf)"))?;
-        Ok(made)
+    pub fn set_bucket(&mut self, name: &str, bucket: TokenBucket) -> Result<(), KernelError> {
+        self.bucket(name)?
+            .apply(ACK | CREATE | REPLACE, 0, bucket, 0)
+            .tried(|| format!("a token bucket at {name} (tbf)"))
     }
 
     /// The token bucket that is at a device.
