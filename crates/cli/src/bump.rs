@@ -1,7 +1,8 @@
 //! `bump`: a bump in the wire, and the requests to it.
 
 use super::failure::Failure;
-use super::switch::{CaptureArgs, Which, show};
+use super::switch::{CaptureArgs, Which};
+use super::switch_show::show;
 use super::table::{Table, count, short};
 use super::{Global, output, supervised};
 use sluicenet_proto::units::Rate;

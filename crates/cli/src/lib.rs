@@ -31,6 +31,7 @@ mod schema;
 mod supervised;
 mod sweep;
 mod switch;
+mod switch_show;
 mod table;
 mod tables;
 mod tenant;

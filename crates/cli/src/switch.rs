@@ -1,7 +1,7 @@
 //! `switch`: the lossless switch beside guests, containers and processes, and the requests to it.
 
 use super::failure::Failure;
-use super::table::{Table, count};
+use super::switch_show::{frames, show, show_macs};
 use super::{Global, interrupt, output};
 use sluicenet_vswitchd::attach::{self, Attach, AttachError, Prefix, Route};
 use sluicenet_vswitchd::capture::{Wanted, record};
@@ -12,8 +12,7 @@ use sluicenet_vswitchd::helper;
 use sluicenet_vswitchd::here::{self, Findings};
 use sluicenet_vswitchd::log;
 use sluicenet_vswitchd::mtu;
-use sluicenet_vswitchd::status::{HelperStatus, LOST_BESIDE, MacTable, PortStatus, Status, counted, mac_text};
-use sluicenet_vswitchd::watch::queued;
+use sluicenet_vswitchd::status::{counted, mac_text};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -538,120 +537,5 @@ fn check(file: &Path, ports: u64, found: &Findings, global: Global) -> Result<()
             Ok(())
         }
         _ => Err(Failure::Told),
-    }
-}
-
-pub(super) fn show(status: &Status, global: Global) {
-    if global.json {
-        output::json(status);
-        return;
-    }
-    let l = status.ledger;
-    if let Some(xco) = &status.xco {
-        return output::print(&super::xco_program::text(status, xco));
-    }
-    let what = if status.bump.is_some() { "bump" } else { "switch" };
-    let mut text = format!(
-        "{what} {} (process {}, up {:.0} s): {} accepted = {} delivered + {} dropped + {} queued\n",
-        status.name,
-        status.pid,
-        status.uptime_s,
-        frames(l.accepted),
-        count(l.delivered),
-        count(l.dropped),
-        count(l.queued)
-    );
-    if let Some(HelperStatus { pid, ended: Some(how) }) = &status.helper {
-        let process = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
-        text += &format!("the helper{process} has ended, {how}: no device is opened until the next start\n");
-    }
-    let columns =
-        ["port", "kind", "from it", "to it", "queued", "held back", "lost for it", "refused", "waits for", ""];
-    let mut t = Table::new(2, columns);
-    for port in &status.ports {
-        t.row([
-            port.name.as_str(),
-            &port.kind,
-            &count(port.accepted),
-            &count(port.delivered),
-            &count(queued(port)),
-            &count(port.held_back),
-            &by_reason(&port.dropped),
-            &by_reason(&port.refused),
-            &port.waits_for.join(" "),
-            &remark(port),
-        ]);
-    }
-    let gone = &status.gone;
-    if gone.accepted + gone.delivered > 0 || !gone.refused.is_empty() || !gone.dropped.is_empty() {
-        let [from, to] = [gone.accepted, gone.delivered].map(count);
-        let [lost, refused] = [&gone.dropped, &gone.refused].map(by_reason);
-        t.row(["(gone)", "", &from, &to, "0", "", &lost, &refused, "", "ports that are gone"]);
-    }
-    text += &t.text();
-    for port in &status.ports {
-        let lost = |place: &&str| port.counters.get(*place).is_some_and(|&n| n > 0);
-        let places: Vec<String> = LOST_BESIDE
-            .into_iter()
-            .filter(lost)
-            .map(|place| format!("{} {place}", count(port.counters[place])))
-            .collect();
-        if !places.is_empty() {
-            text += &format!("  lost beside the switch, by the kernel, at {}: {}\n", port.name, places.join(", "));
-        }
-    }
-    if !status.refused_calls.is_empty() {
-        text += &format!("  system calls that the sandbox refused: {}\n", by_reason(&status.refused_calls));
-    }
-    if let Some(bump) = &status.bump {
-        text += &super::bump::text(bump);
-    }
-    output::print(&text);
-}
-
-fn show_macs(table: &MacTable, global: Global) {
-    if global.json {
-        return output::json(table);
-    }
-    let mut t = Table::new(3, ["address", "tenant", "port", "last frame"]);
-    for entry in &table.entries {
-        let age = match entry.age_s {
-            Some(age) => format!("{} s ago", count(age)),
-            None => "given".into(),
-        };
-        let port = entry.port.as_deref().unwrap_or("(nobody there)");
-        t.row([entry.mac.as_str(), &entry.tenant.to_string(), port, &age]);
-    }
-    let mut text = t.text();
-    let more = table.total - table.entries.len();
-    if more > 0 {
-        text += &format!("  and {}\n", counted(more as u64, "more address", "more addresses"));
-    }
-    output::print(&text);
-}
-
-fn frames(n: u64) -> String {
-    format!("{} {}", count(n), if n == 1 { "frame" } else { "frames" })
-}
-
-fn by_reason(drops: &std::collections::BTreeMap<String, u64>) -> String {
-    if drops.is_empty() {
-        return "0".into();
-    }
-    let parts: Vec<String> = drops.iter().map(|(reason, n)| format!("{} {reason}", count(*n))).collect();
-    parts.join(", ")
-}
-
-fn remark(port: &PortStatus) -> String {
-    match (port.is_present(), &port.absent, port.isolated) {
-        (false, Some(absent), _) => format!("nobody there: {absent}"),
-        (false, None, _) => "nobody there".into(),
-        (_, _, true) => "isolated: it takes nothing".into(),
-        _ if port.stuck_now => "stuck: it takes nothing".into(),
-        _ => match port.counters.get("sockets_stuck_now") {
-            None | Some(0) => String::new(),
-            Some(1) => "1 socket stuck: nobody reads it".into(),
-            Some(n) => format!("{n} sockets stuck: nobody reads them"),
-        },
     }
 }

@@ -1,7 +1,8 @@
 //! `xco`: the controller of XCo, and the requests to it.
 
 use super::failure::Failure;
-use super::switch::{Which, show};
+use super::switch::Which;
+use super::switch_show::show;
 use super::table::{Table, count};
 use super::{Global, output, supervised};
 use sluicenet_vswitchd::control::{Request, stop};
