@@ -443,7 +443,11 @@ impl DetachArgs {
             _ => self.which.control()?,
         };
         match attach::detach(&control, &self.what).map_err(failure)? {
-            None => Err(Failure::Input(format!("neither a namespace nor a port {} is attached", self.what))),
+            None => Err(Failure::Input(format!(
+                "neither a namespace nor a port {} is attached to the switch at {}; --control or --switch names another one",
+                self.what,
+                control.display()
+            ))),
             Some(_) if global.quiet || global.json => Ok(()),
             Some(record) => {
                 output::note(&format!("port {} is detached", record.port));

@@ -163,7 +163,9 @@ fn three_commands_join_two_namespaces_and_two_undo_it() {
     switch.done(&format!("detach {b}"));
     switch.is_clean();
     assert!(Namespace::open(&a).is_err() && Namespace::open(&b).is_err(), "both were made by attach");
-    assert!(switch.refused(&format!("detach {b}")).contains("neither a namespace nor a port"));
+    let said = switch.refused(&format!("detach {b}"));
+    let place = format!("attached to the switch at {}", switch.control().display());
+    assert!(said.contains("neither a namespace nor a port") && said.contains(&place), "{said}");
 }
 
 #[test]
