@@ -76,8 +76,8 @@ impl State {
             let ports = counted(self.config.ports_max as u64, "port", "ports");
             return Err(format!("the switch has {ports}, and no other is free"));
         }
-        match self.ports.iter().find(|other| other.config.shares_station_with(port)) {
-            Some(other) => Err(format!("port {}: its `mac` is that of port {} already", port.name, other.config.name)),
+        match self.ports.iter().find_map(|other| Some((other, port.clash_with(&other.config)?))) {
+            Some((other, clash)) => Err(format!("port {}: {}", port.name, clash.beside(&other.config.name))),
             None => Ok(()),
         }
     }

@@ -29,6 +29,26 @@ impl Prefix {
         (self.len == bits).then_some(self.address)
     }
 
+    /// Whether these are all addresses of a family.
+    pub fn is_all(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether the addresses are link-local ones of IPv6 (RFC 4291, 2.5.6).
+    pub fn is_link_local(&self) -> bool {
+        self.len >= 10 && matches!(self.address, IpAddr::V6(address) if address.segments()[0] & 0xffc0 == 0xfe80)
+    }
+
+    /// The addresses that both have: these or the others, or none.
+    pub fn shared_with(&self, other: &Prefix) -> Option<Prefix> {
+        let (wide, narrow) = if self.len <= other.len { (self, other) } else { (other, self) };
+        let has = match narrow.address {
+            IpAddr::V4(address) => wide.has_ipv4(address),
+            IpAddr::V6(address) => wide.has_ipv6(address),
+        };
+        has.then_some(*narrow)
+    }
+
     /// Whether an IPv4 address is one of them.
     #[inline]
     pub fn has_ipv4(&self, address: Ipv4Addr) -> bool {
@@ -118,6 +138,28 @@ mod tests {
         assert!(all[0].has_ipv4(Ipv4Addr::BROADCAST) && !all[1].has_ipv4(Ipv4Addr::BROADCAST));
         assert!(all[1].has_ipv6(Ipv6Addr::LOCALHOST) && !all[0].has_ipv6(Ipv6Addr::LOCALHOST));
         assert_eq!("10.0.0.1/32".parse::<Prefix>().unwrap().to_string(), "10.0.0.1");
+    }
+
+    #[test]
+    fn two_prefixes_share_the_narrower_one_or_nothing() {
+        let prefix = |text: &str| text.parse::<Prefix>().unwrap();
+        for (a, b, shared) in [
+            ("10.0.0.1", "10.0.0.1", Some("10.0.0.1")),
+            ("10.0.0.0/24", "10.0.0.7", Some("10.0.0.7")),
+            ("10.0.0.0/8", "10.1.0.0/16", Some("10.1.0.0/16")),
+            ("10.0.0.0/24", "10.0.1.0/24", None),
+            ("0.0.0.0/0", "::1", None),
+            ("::/0", "2001:db8::/32", Some("2001:db8::/32")),
+            ("2001:db8::1", "2001:db8::2", None),
+        ] {
+            for (a, b) in [(a, b), (b, a)] {
+                assert_eq!(prefix(a).shared_with(&prefix(b)), shared.map(prefix), "{a} {b}");
+            }
+        }
+        assert!(prefix("::/0").is_all() && !prefix("::/1").is_all());
+        let link_local = ["fe80::1", "fe80::/64", "fe80::/10", "fec0::/10", "fe00::/9", "10.0.0.1"];
+        let is = link_local.map(|text| prefix(text).is_link_local());
+        assert_eq!(is, [true, true, true, false, false, false]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod xco;
 
 pub(crate) use keys::ROOT;
 pub(super) use policy::objection;
-pub use port::{PortConfig, PortKind, port_from_words};
+pub use port::{Clash, PortConfig, PortKind, port_from_words};
 pub(crate) use port::{PortKeys, port_of, veth_keys};
 pub use qcn::{LimitersOf, Limiting};
 pub use tcp_tunnel::TcpTunnel;
@@ -237,8 +237,10 @@ impl Config {
             if ports.iter().any(|p| p.name == port.name) {
                 return Err(s.error_here(format!("two ports are called `{}`", port.name)));
             }
-            if ports.iter().any(|other| other.shares_station_with(&port)) {
-                return Err(s.error_here("two ports of one tenant have the same `mac`"));
+            if let Some((other, clash)) = ports.iter().find_map(|other| Some((other, port.clash_with(other)?))) {
+                let (key, names) = (clash.key(), format!("{} and {}", other.name, port.name));
+                let what = if let Clash::Ip(prefix) = clash { format!(" {prefix}") } else { String::new() };
+                return Err(s.error(key, format!("ports {names} of one tenant have the same `{key}`{what}")));
             }
             if let Some(tenant) = port.kind.tenant()
                 && let Some(other) = ports.iter().find(|other| other.kind.tenant() == Some(tenant))

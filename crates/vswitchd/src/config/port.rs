@@ -6,7 +6,7 @@ use super::keys::TENANT;
 use rustix::thread::CapabilitySet;
 use sluicenet_dataplane::engine::Access;
 use sluicenet_dataplane::vhost::Socket;
-use sluicenet_proto::guard::Guard;
+use sluicenet_proto::guard::{Guard, Prefix};
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::setting::{Section, Settings};
 use sluicenet_scenario::tree::{Document, Span, Value};
@@ -16,6 +16,33 @@ use sluicenet_wire::ethernet::MacAddress;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
+
+/// An address that two ports of a tenant have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clash {
+    /// A MAC address.
+    Mac,
+    /// An IP address, or a network.
+    Ip(Prefix),
+}
+
+impl Clash {
+    /// The key of the file.
+    pub fn key(self) -> &'static str {
+        match self {
+            Clash::Mac => "mac",
+            Clash::Ip(_) => "ip",
+        }
+    }
+
+    /// The objection to a port beside `other`.
+    pub fn beside(self, other: &str) -> String {
+        match self {
+            Clash::Mac => format!("its `mac` is that of port {other} already"),
+            Clash::Ip(prefix) => format!("its `ip` {prefix} is that of port {other} already"),
+        }
+    }
+}
 
 /// The settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,9 +78,31 @@ impl PortConfig {
         self.access.guard.as_ref()?.ipv4()
     }
 
-    /// Whether the file names a station for both ports.
-    pub fn shares_station_with(&self, other: &PortConfig) -> bool {
-        self.stations().any(|own| other.stations().any(|theirs| theirs == own))
+    /// Why there cannot be another port beside this one; `None` if there can.
+    pub fn clash_with(&self, other: &PortConfig) -> Option<Clash> {
+        if self.stations().any(|own| other.stations().any(|theirs| theirs == own)) {
+            return Some(Clash::Mac);
+        }
+        self.shared_ip(other).map(Clash::Ip)
+    }
+
+    /// An address or a network that both ports of a tenant may send from. Several programs in shared memory can be processes of one
+    /// machine, at its address.
+    fn shared_ip(&self, other: &PortConfig) -> Option<Prefix> {
+        let is_program = |port: &PortConfig| matches!(port.kind, PortKind::Shm { .. });
+        let domain = |port: &PortConfig| port.access.domain.unwrap_or(0);
+        if domain(self) != domain(other) || is_program(self) && is_program(other) {
+            return None;
+        }
+        let (own, theirs) = (self.owned(), other.owned());
+        own.iter().find_map(|own| theirs.iter().find_map(|theirs| own.shared_with(theirs)))
+    }
+
+    /// The addresses and networks that are the port's alone. All addresses of a family, and all link-local ones, are nobody's.
+    fn owned(&self) -> Vec<Prefix> {
+        let listed = self.access.guard.iter().flat_map(|guard| guard.addresses.iter().flatten());
+        let is_own = |prefix: &&Prefix| !prefix.is_all() && (!prefix.is_link_local() || prefix.host().is_some());
+        listed.filter(is_own).copied().collect()
     }
 
     /// The stations of the port's machine, if the file names them: MAC addresses in a broadcast domain.

@@ -110,6 +110,39 @@ fn the_first_of_several_ports_with_an_address_is_found_by_it() {
     assert_eq!(config.ports.iter().map(|p| p.further).collect::<Vec<_>>(), [false, true, false, false, false]);
 }
 
+#[test]
+fn an_ip_address_has_one_owner_in_a_tenant() {
+    let port = |name: &str, kind: &str, more: &str| format!("[[port]]\nname = \"{name}\"\n{kind}\n{more}\n");
+    let (guest, program) = ("kind = \"vhost-user\"\nsocket = \"NAME.sock\"", "kind = \"shm\"");
+    let both = |a: &str, b: &str| {
+        let file = port("a", guest, a) + &port("b", &guest.replace("NAME", "other"), b);
+        parse(&file).map(drop).map_err(|e| e.to_string())
+    };
+    let refused = |a: &str, b: &str, shared: &str| {
+        let error = both(a, b).unwrap_err();
+        let words = format!("ports a and b of one tenant have the same `ip` {shared}");
+        assert!(error.contains(&words) && error.contains(":10:"), "{error}");
+    };
+    refused("ip = \"10.0.0.1\"", "ip = \"10.0.0.1\"", "10.0.0.1");
+    refused("ip = \"10.0.0.0/24\"", "ip = [\"10.0.1.7\", \"10.0.0.7\"]", "10.0.0.7");
+    refused("ip = \"10.1.0.0/16\"", "ip = \"10.0.0.0/8\"", "10.1.0.0/16");
+    refused("ip = \"2001:db8::1\"", "ip = \"2001:db8::/64\"", "2001:db8::1");
+    refused("ip = \"fe80::1\"", "ip = \"fe80::1\"", "fe80::1");
+    for (a, b) in [
+        ("ip = \"10.0.0.1\"", "ip = \"10.0.0.2\""),
+        ("ip = \"10.0.0.1\"\ntenant = 7", "ip = \"10.0.0.1\"\ntenant = 8"),
+        ("ip = \"10.0.0.1\"", ""),
+        // Every family, and every link-local address, as docs/switch.md advises.
+        ("ip = [\"10.0.0.1\", \"::/0\"]", "ip = [\"10.0.0.2\", \"::/0\"]"),
+        ("ip = [\"10.0.0.1\", \"fe80::/64\"]", "ip = [\"10.0.0.2\", \"fe80::/64\"]"),
+    ] {
+        both(a, b).unwrap();
+    }
+    let own = "ip = \"10.0.0.1\"";
+    parse(&(port("a", program, own) + &port("b", program, own))).unwrap();
+    assert!(parse(&(port("a", program, own) + &port("b", guest, own))).is_err());
+}
+
 const VETH: &str = "[[port]]\nname = \"a\"\nkind = \"veth\"\ntenant_netns = \"red1\"\n";
 const UPLINK: &str = "[uplink]\ndevice = \"up0\"\nmac = \"02:00:00:00:01:01\"\nrate = \"1 Gb/s\"\n[overlay]\n\
     address = \"172.16.0.1\"\ncontroller = \"172.17.0.1:49789\"\nkey = \"key\"\n";

@@ -74,10 +74,10 @@ fn attached_ports(config: &Config) -> io::Result<Vec<PortConfig>> {
             }
         };
         let all = || config.ports.iter().chain(&ports);
-        let clash = all().find(|other| other.name == port.name || other.shares_station_with(&port));
+        let clash = all().find_map(|other| Some(port.clash_with(other)?.beside(&other.name)));
         let reason = match clash {
-            Some(other) if other.name == port.name => format!("there is a port {} already", port.name),
-            Some(other) => format!("its `mac` is that of port {} already", other.name),
+            _ if all().any(|other| other.name == port.name) => format!("there is a port {} already", port.name),
+            Some(clash) => clash,
             None if all().count() >= config.ports_max => format!("the switch has {} ports", config.ports_max),
             None if all().chain([&port]).flat_map(PortConfig::stations).count() > config.vale.stations => {
                 "`stations` are all given to ports already".to_owned()

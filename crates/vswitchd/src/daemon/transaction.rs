@@ -137,8 +137,8 @@ fn keep_attached(running: &[PortConfig], new: &mut Config) -> Result<(), String>
             continue;
         }
         let name = &port.name;
-        if let Some(other) = new.ports.iter().find(|other| other.shares_station_with(port)) {
-            return Err(format!("port {}: its `mac` is that of port {name}, which a command added", other.name));
+        if let Some((other, clash)) = new.ports.iter().find_map(|other| Some((other, other.clash_with(port)?))) {
+            return Err(format!("port {}: {}; a command added {name}", other.name, clash.beside(name)));
         }
         if new.ports.len() >= new.ports_max {
             let ports = counted(new.ports_max as u64, "port", "ports");

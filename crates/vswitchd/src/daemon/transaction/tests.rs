@@ -224,6 +224,18 @@ fn a_port_of_a_command_survives_a_reload_and_a_port_of_the_file_goes_before_it()
         "{clash}"
     );
     assert_eq!(names(), [("b".into(), false), ("a".into(), true)]);
+    // Nor an IP address, whoever asks for it.
+    let guest =
+        |name: &str| format!("[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"FOLDER/{name}.sock\"\n");
+    switch.reload(&format!("{}ip = \"10.0.0.0/24\"", guest("g"))).unwrap();
+    let settings = ["kind=shm", "ip=10.0.0.7"].map(str::to_owned).to_vec();
+    let add = crate::control::Request::AddPort { name: "h".into(), settings };
+    let refused = crate::served::Served::answer(&switch.daemon, add);
+    let words = "port h: its `ip` 10.0.0.7 is that of port g already";
+    assert!(matches!(&refused, crate::control::Answer::Error(why) if why == words), "{refused:?}");
+    let ports = format!("{}ip = \"10.0.0.7\"\n{}ip = \"10.0.0.7\"", guest("g"), guest("h"));
+    let refused = switch.reload(&ports).unwrap_err();
+    assert!(refused.contains("ports g and h of one tenant have the same `ip` 10.0.0.7"), "{refused}");
     switch.reload("[[port]]\nname = \"a\"\nkind = \"shm\"").unwrap();
     assert_eq!(names(), [("a".into(), false)]);
     switch.reload("").unwrap();
