@@ -4,13 +4,17 @@ use super::config::{Config, PortConfig, PortKind, UplinkConfig};
 use super::helper::device::{Device, Pair, namespace};
 use super::opened::{is_alone, may_open};
 use super::privileges::{Becomes, TO_OPEN, missing, own};
+use rustix::fs::Access;
+use rustix::process::{Gid, Uid};
 use serde::Serialize;
 use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::vhost::Socket;
+use std::fs::File;
+use std::io;
 use std::net::TcpListener;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -46,6 +50,16 @@ pub fn look(config: &Config) -> Findings {
     {
         found.errors.push(format!("uplink: {e}"));
     }
+    for file in config.files() {
+        // Whoever looks here has read them.
+        let denied = |e: &io::Error| e.kind() == io::ErrorKind::PermissionDenied;
+        if let (Some(user), Err(e)) = (&becomes, as_user(becomes.as_ref(), || File::open(file)))
+            && denied(&e)
+        {
+            let (file, user) = (file.display(), user.name());
+            found.errors.push(format!("{file}: the user {user} cannot read it, as a reload does: {e}"));
+        }
+    }
     for (i, port) in config.ports.iter().enumerate() {
         let lacking = may_open(&port.kind, None);
         let fault = lacking.map_or_else(|| is_alone(port, config.ports[..i].iter()), Err);
@@ -76,7 +90,10 @@ fn look_at_uplink(uplink: &UplinkConfig) -> Result<(), String> {
 fn look_at_port(port: &PortConfig, becomes: Option<&Becomes>) -> Result<(), String> {
     let looked = match &port.kind {
         PortKind::Shm { .. } | PortKind::VhostUser { socket: Socket::Connect(_), .. } => return Ok(()),
-        PortKind::VhostUser { socket: Socket::Listen(path), .. } => return look_at_socket(path, becomes),
+        PortKind::VhostUser { socket: Socket::Listen(path), .. } => {
+            let who = becomes.map_or("this user".to_owned(), |user| format!("the user {}", user.name()));
+            return as_user(becomes, || Ok(look_at_socket(path, &who))).unwrap_or_else(|e| Err(e.to_string()));
+        }
         PortKind::Veth { .. } => {
             let pair = Device::of(port).map_or(Ok(None), |device| Pair::of(&device));
             pair.and_then(|pair| pair.map_or(Ok(()), |pair| pair.veth().look()))
@@ -100,7 +117,7 @@ fn device(netns: &Option<String>, name: &str) -> Result<(), KernelError> {
 }
 
 /// Whether the switch could make a socket for a guest.
-fn look_at_socket(path: &Path, becomes: Option<&Becomes>) -> Result<(), String> {
+fn look_at_socket(path: &Path, who: &str) -> Result<(), String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let meta = std::fs::metadata(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     if !meta.is_dir() {
@@ -112,18 +129,30 @@ fn look_at_socket(path: &Path, becomes: Option<&Becomes>) -> Result<(), String> 
     if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
         return Err(format!("{}: there is a file that is no socket", path.display()));
     }
-    let may_write = match becomes {
-        // Only the bits are read: the switch is not this user yet.
-        Some(user) if user.uid() == meta.uid() => meta.mode() & 0o200 != 0,
-        Some(user) if user.gid() == meta.gid() => meta.mode() & 0o020 != 0,
-        Some(_) => meta.mode() & 0o002 != 0,
-        None => rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok(),
-    };
-    match (may_write, becomes) {
-        (true, _) => Ok(()),
-        (false, Some(user)) => Err(format!("{}: the user {} may not write there", folder.display(), user.name())),
-        (false, None) => Err(format!("{}: this user may not write there", folder.display())),
+    match rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => Ok(()),
+        Err(_) => Err(format!("{}: {who} may not write there", folder.display())),
     }
+}
+
+/// Looks at files as the user that the switch becomes, with all that this user may and may not do. Only the thread that looks
+/// becomes this user.
+fn as_user<T: Send>(becomes: Option<&Becomes>, look: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    use rustix::thread as own;
+    let Some(user) = becomes else { return look() };
+    let become_it = || {
+        let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.gid()));
+        own::set_thread_groups(&[])?;
+        own::set_thread_res_gid(gid, gid, gid)?;
+        own::set_thread_res_uid(uid, uid, uid)
+    };
+    std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            become_it()?;
+            look()
+        });
+        looking.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
+    })
 }
 
 #[cfg(test)]
@@ -137,6 +166,41 @@ mod tests {
             &Config::parse(Path::new("vs.toml"), &format!("[switch]\ncontrol = \"{}\"\n{text}", folder.path("c")))
                 .unwrap(),
         )
+    }
+
+    /// The switch reads its file, and makes the sockets of guests, as the user that it becomes.
+    #[test]
+    fn it_is_looked_with_the_rights_of_the_user() {
+        use std::os::unix::fs::PermissionsExt;
+        if !rustix::process::geteuid().is_root() {
+            return println!("skipped: only root can become another user");
+        }
+        let folder = Dir::new("here-user");
+        let mode = |path: &str, mode| {
+            std::fs::set_permissions(folder.0.join(path), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        mode("", 0o755);
+        std::fs::create_dir_all(folder.0.join("closed/open")).unwrap();
+        let guest = "[[port]]\nname = \"g\"\nkind = \"vhost-user\"\nsocket = \"FOLDER/closed/open/g.sock\"\n";
+        let text = format!("[switch]\nuser = \"nobody\"\ncontrol = \"FOLDER/c\"\n{guest}");
+        let file = folder.file("vs.toml", &text.replace("FOLDER", folder.0.to_str().unwrap()));
+        let looked = || look(&Config::load(Path::new(&file)).unwrap());
+        mode("closed/open", 0o777);
+        mode("vs.toml", 0o644);
+        assert_eq!(looked(), Findings::default());
+        // Its bits do not help where its own folder is closed.
+        mode("closed", 0o700);
+        mode("vs.toml", 0o600);
+        let Findings { errors, absent } = looked();
+        let [unread] = &errors[..] else { panic!("{errors:?}") };
+        assert!(
+            unread.contains("vs.toml: the user nobody cannot read it, as a reload does: Permission denied"),
+            "{unread}"
+        );
+        let [closed] = &absent[..] else { panic!("{absent:?}") };
+        assert!(closed.starts_with("port g: ") && closed.contains("/closed/open: Permission denied"), "{closed}");
+        // Everything else is done with the rights of the caller.
+        assert!(rustix::process::geteuid().is_root() && File::open(&file).is_ok());
     }
 
     #[test]

@@ -204,6 +204,12 @@ impl Config {
         Config::read(Path::new(""), &doc, Keys::Read)
     }
 
+    /// The files that the switch reads again at a reload, as the user that it has become.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let key = self.uplink.as_ref().and_then(|uplink| uplink.overlay.as_ref()).map(|overlay| &*overlay.key_file);
+        self.has_file().then_some(&*self.file).into_iter().chain(key)
+    }
+
     /// Whether the switch has a file.
     pub fn has_file(&self) -> bool {
         self.file.as_os_str() != ""
