@@ -170,7 +170,7 @@ fn frames_of_every_kind_reach_the_tenants_of_another_server() {
         eprintln!("SKIPPED: {why}");
         return;
     }
-    let all = Namespaces::new("overlay", 6);
+    let all = Namespaces::new("every-kind", 6);
     prepare(&all).unwrap();
     let folder = std::env::temp_dir().join(format!("sluicenet-overlay-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
