@@ -14,7 +14,7 @@ from typing import Any
 
 from . import _native, plot
 from ._compare import Diff, diff
-from ._errors import Interrupted, RecordError, RunError, ScenarioError, ScenarioWarning, SluicenetError
+from ._errors import ClusterError, Interrupted, RecordError, RunError, ScenarioError, ScenarioWarning, SluicenetError
 from ._load import load
 from ._report import report
 from ._result import Result, Summary
@@ -27,6 +27,7 @@ __version__ = _native.__version__
 
 __all__ = [
     "Cell",
+    "ClusterError",
     "Diff",
     "Interrupted",
     "RecordError",
@@ -50,7 +51,7 @@ __all__ = [
 ]
 
 # Tracebacks and pickles name them as users import them.
-for _public in (Interrupted, RecordError, RunError, ScenarioError, ScenarioWarning, SluicenetError):
+for _public in (ClusterError, Interrupted, RecordError, RunError, ScenarioError, ScenarioWarning, SluicenetError):
     _public.__module__ = __name__
 
 

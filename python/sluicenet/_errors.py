@@ -81,6 +81,19 @@ class RunError(SluicenetError, RuntimeError):
         self.result = result
 
 
+class ClusterError(SluicenetError, RuntimeError):
+    """A cluster that cannot run a sweep, or cannot any longer.
+
+    Attributes:
+        result: The runs that are complete; None where there is no sweep yet.
+    """
+
+    def __init__(self, text: str, result: Sweep | None = None) -> None:
+        """Keeps the result."""
+        super().__init__(text)
+        self.result = result
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C: the run stopped at the end of an epoch.
 

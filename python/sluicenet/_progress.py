@@ -88,7 +88,10 @@ class Bar:
                 self._print(done)
 
     def _print(self, done: float) -> None:
-        print(f"\r{self._title} {100 * done:3.0f} %, {self._note}   ", end="", file=sys.stderr, flush=True)
+        elapsed_s = time.monotonic() - self._start
+        # An estimate from the first moments would be wild.
+        left = f", {elapsed_s * (1 - done) / done:.0f} s left" if 0.01 < done < 1 else ""
+        print(f"\r{self._title} {100 * done:3.0f} %, {self._note}{left}   ", end="", file=sys.stderr, flush=True)
 
 
 def _tqdm(title: str) -> Any:  # noqa: ANN401 - tqdm may be absent

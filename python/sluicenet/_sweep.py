@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +12,14 @@ from typing import Any, NamedTuple, overload
 
 import pyarrow as pa
 
-from . import _native
-from ._errors import Interrupted
+from . import _cluster, _native
+from ._errors import ClusterError, Interrupted
 from ._progress import Bar, fraction
 from ._result import Result
 from ._run import Existing, execute, existing_policy
 from ._source import Odd, Source, read, warn
 from ._table import Table, rows_html
+from ._work import Answer
 
 _LOOK_INTERVAL_S = 0.1
 """How often the waiting thread looks for Ctrl-C and moves the bar."""
@@ -27,9 +27,6 @@ _LOOK_INTERVAL_S = 0.1
 
 Setting = str | bool | int | float
 """A value of an axis."""
-
-_INT64 = range(-(2**63), 2**63)
-_REAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 
 
 class Cell(NamedTuple):
@@ -45,35 +42,10 @@ class Cell(NamedTuple):
 def typed(axes: Sequence[Mapping[str, str]]) -> list[dict[str, Setting]]:
     """The axes of all runs of a sweep, whose values records have as text, with the values they stand for."""
     names = list(dict.fromkeys(name for run in axes for name in run))
-    converters = {name: _converter([run[name] for run in axes if name in run]) for name in names}
-    return [{name: converters[name](value) for name, value in run.items()} for run in axes]
-
-
-def _converter(values: Sequence[str]) -> Callable[[str], Setting]:
-    """What makes one type of all these texts, so that a column has one."""
-
-    def boolean(text: str) -> bool:
-        return {"true": True, "false": False}[text]
-
-    def whole(text: str) -> int:
-        if (number := int(text)) not in _INT64 or str(number) != text:
-            raise ValueError(text)
-        return number
-
-    def real(text: str) -> float:
-        # "nan" and "007" are words here, and a whole number beyond 64 bits would lose its end.
-        if not _REAL.fullmatch(text) or (text.lstrip("-").isdigit() and int(text) not in _INT64):
-            raise ValueError(text)
-        return float(text)
-
-    for convert in (boolean, whole, real):
-        try:
-            for text in values:
-                convert(text)
-        except (KeyError, ValueError):
-            continue
-        return convert
-    return str
+    columns: dict[str, Iterator[Setting]] = {
+        name: iter(_native.typed([run[name] for run in axes if name in run])) for name in names
+    }
+    return [{name: next(columns[name]) for name in run} for run in axes]
 
 
 class SweepTable(Table):
@@ -225,6 +197,8 @@ def sweep(
     seeds: Iterable[int] | None = None,
     workers: int | None = None,
     threads: int = 1,
+    executor: object | None = None,
+    shared: bool = True,
     overrides: Mapping[str, object] | None = None,
     resume: bool = True,
     force: bool = False,
@@ -234,7 +208,11 @@ def sweep(
 
     After Ctrl-C or a kill the same call goes on where it was: complete runs are kept. A run that fails stops no other;
     a warning says so, and `Sweep.failed` has them. What all come to is in ``summary.json``, as ``sluicenet sweep``
-    writes it: the runs in their order, and the configurations with their seeds together.
+    writes it: the runs in their order, and the configurations with their seeds together; ``cells.parquet`` is a table
+    of all runs. Runs that are expected to take long start first.
+
+    An `executor` runs them on a cluster, with the same bytes. A run whose worker died starts again on another, at most
+    three times in all.
 
     Args:
         scenario: A file's path, TOML text (of more than one line), or a dict of sections.
@@ -242,6 +220,10 @@ def sweep(
         seeds: Seeds to run every variant with; where absent, the scenario's own.
         workers: Runs at a time; where absent, as many as there are cores. The results are the same.
         threads: Threads of each run.
+        executor: Where to run: a Dask client, the module ``ray`` after ``ray.init()``, what that returned, or an
+            executor as those of `concurrent.futures`. Where absent, in this process.
+        shared: Whether the executor's workers see `out`, as on a shared file system, and write there. Where they do
+            not, their tables return as columns and this process writes them.
         overrides: Values by dotted key, as ``{"tcp.congestion": "cubic"}``.
         resume: Keep complete runs of an earlier sweep, replace incomplete ones.
         force: Replace all runs of an earlier sweep.
@@ -250,23 +232,37 @@ def sweep(
     Raises:
         ScenarioError: The scenario or a variant cannot be used, or its sweep varies what is given here as well.
         RecordError: Records cannot be written, or `out` or a folder there holds another result.
+        ClusterError: The executor's cluster is gone, a worker has another version or does not see `out`, or workers
+            died too often; it has the runs that are complete.
         Interrupted: Ctrl-C, as a KeyboardInterrupt that has the runs that are complete.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers: at least 1, not {workers}")
+    if workers is not None and executor is not None:
+        raise ValueError("workers: an executor has its own")
     if threads < 1:
         raise ValueError(f"threads: at least 1, not {threads}")
     loaded = read(scenario, overrides)
     warn(loaded.warnings, stacklevel=2)
     if seeds is not None:
         loaded.check_seeds()
-    jobs = loaded.variants(None if seeds is None else list(dict.fromkeys(seeds)))
+    chosen = None if seeds is None else list(dict.fromkeys(seeds))
+    jobs = loaded.variants(chosen)
     existing = existing_policy(resume and not force, force)
     root = Path(out)
-    _native.claim_sweep(root, loaded.name, existing)
-    with Bar(loaded.name, progress) as bar:
-        results, odd = _run_all(loaded.name, jobs, root, workers or max(1, _cores() // threads), threads, existing, bar)
-        bar.finish()
+    claimed = _native.claim_sweep(root, loaded.name, existing)
+    try:
+        with Bar(loaded.name, progress) as bar:
+            state = _State(loaded.name, jobs, root, bar)
+            if executor is None:
+                _run_here(state, workers or max(1, _cores() // threads), threads, existing)
+            else:
+                _run_there(state, executor, loaded, chosen, threads, existing, shared)
+            bar.finish()
+        state.save()
+    finally:
+        claimed.release()
+    results, odd = state.results, state.odd
     warn(odd, stacklevel=2)
     settings = _settings(jobs)
     done = Sweep(root, [Cell(settings[i], results[i]) for i in sorted(results)])
@@ -285,59 +281,110 @@ def _settings(jobs: Sequence[_native.Job]) -> list[dict[str, Setting]]:
     return [{**run, "seed": job.seed} for run, job in zip(axes, jobs, strict=True)]
 
 
-def _folders(jobs: Sequence[_native.Job]) -> list[str]:
-    """A folder a job, no two the same."""
-    names: list[str] = []
-    for job in jobs:
-        names.append(job.folder if job.folder not in names else f"{job.folder}-{len(names)}")
-    return names
+class _State:
+    """How far a sweep is."""
+
+    def __init__(self, name: str, jobs: Sequence[_native.Job], root: Path, bar: Bar) -> None:
+        self.name = name
+        self.jobs = jobs
+        self.root = root
+        self.bar = bar
+        self.results: dict[int, Result] = {}
+        self.odd: list[Odd] = []
+        self.shares = [0.0] * len(jobs)
+        self._work = sum(job.work for job in jobs)
+
+    def take(self, index: int, result: Result, odd: Iterable[Odd]) -> None:
+        """A run has ended."""
+        self.results[index] = result
+        self.shares[index] = 1.0
+        self.odd.extend(w for w in odd if w not in self.odd)
+
+    def show(self, note: str = "") -> None:
+        """Moves the bar: by the work that runs are expected to be."""
+        done = sum(share * job.work for share, job in zip(self.shares, self.jobs, strict=True)) / self._work
+        self.bar.set(done, f"{len(self.results)} of {len(self.jobs)} runs{note}")
+
+    def folder(self, index: int) -> Path:
+        """Where a run's result is."""
+        return self.root / self.jobs[index].folder
+
+    def save(self, indices: Iterable[int] | None = None) -> None:
+        """Writes the summary and the table of these runs; of all where absent."""
+        folders = [self.jobs[i].folder for i in sorted(self.results if indices is None else indices)]
+        _native.sweep_summary(self.root, self.name, folders)
+
+    def stopped(self) -> tuple[str, Sweep]:
+        """Keeps what is complete: in words, and as a sweep."""
+        for i in [i for i in range(len(self.jobs)) if i not in self.results]:
+            # Its worker may have been lost after it had written the result.
+            if self.jobs[i].is_complete(self.folder(i)):
+                self.take(i, Result(self.folder(i)), [])
+        complete = [i for i in sorted(self.results) if self.results[i].status == "complete"]
+        self.save(complete)
+        text = f"{len(complete)} of {len(self.jobs)} runs are complete in {self.root}; the same call goes on from there"
+        settings = _settings(self.jobs)
+        return text, Sweep(self.root, [Cell(settings[i], self.results[i]) for i in complete])
 
 
-def _run_all(
-    name: str, jobs: Sequence[_native.Job], root: Path, workers: int, threads: int, existing: Existing, bar: Bar
-) -> tuple[dict[int, Result], list[Odd]]:
+def _run_here(state: _State, workers: int, threads: int, existing: Existing) -> None:
+    """Runs all in threads of this process, which the interpreter's lock does not hold up."""
     stop = _native.Stop()
-    shares = [0.0] * len(jobs)
-    folders = _folders(jobs)
 
     def one(index: int) -> tuple[Result, list[Odd]]:
         def tick(now_ps: int, until_ps: int | None, remaining: int, total: int, _hops: int) -> None:
-            shares[index] = fraction(now_ps, until_ps, remaining, total)
+            state.shares[index] = fraction(now_ps, until_ps, remaining, total)
 
-        done = execute(jobs[index], root / folders[index], None, threads, existing, stop, tick)
-        shares[index] = 1.0
-        return done
+        return execute(state.jobs[index], state.folder(index), None, threads, existing, stop, tick)
 
-    results: dict[int, Result] = {}
-    odd: list[Odd] = []
     waiting: dict[Future[tuple[Result, list[Odd]]], int] = {}
     pool = ThreadPoolExecutor(workers, thread_name_prefix="sluicenet")
-
-    def take(future: Future[tuple[Result, list[Odd]]]) -> None:
-        results[waiting.pop(future)], found = future.result()
-        odd.extend(w for w in found if w not in odd)
-
     try:
-        waiting.update((pool.submit(one, i), i) for i in range(len(jobs)))
+        waiting.update((pool.submit(one, i), i) for i in _native.longest_first(state.jobs))
         while waiting:
             done, _ = wait(waiting, timeout=_LOOK_INTERVAL_S, return_when=FIRST_COMPLETED)
             for future in done:
-                take(future)
-            bar.set(sum(shares) / len(jobs), f"{len(results)} of {len(jobs)} runs")
+                state.take(waiting.pop(future), *future.result())
+            state.show()
     except KeyboardInterrupt:
         _end(pool, stop)
         for future in [f for f in waiting if not f.cancelled() and f.exception() is None]:
-            take(future)
-        complete = [i for i in sorted(results) if results[i].status == "complete"]
-        _native.sweep_summary(root, name, [folders[i] for i in complete])
-        text = f"{len(complete)} of {len(jobs)} runs are complete in {root}; the same call goes on from there"
-        settings = _settings(jobs)
-        cells = [Cell(settings[i], results[i]) for i in complete]
-        raise Interrupted(text, Sweep(root, cells)) from None
+            state.take(waiting.pop(future), *future.result())
+        raise Interrupted(*state.stopped()) from None
     finally:
         _end(pool, stop)
-    _native.sweep_summary(root, name, [folders[i] for i in sorted(results)])
-    return results, odd
+
+
+def _run_there(
+    state: _State,
+    executor: object,
+    loaded: _native.Scenario,
+    seeds: list[int] | None,
+    threads: int,
+    existing: Existing,
+    shared: bool,
+) -> None:
+    """Runs what is not complete on an executor."""
+    todo: list[int] = []
+    for i in _native.longest_first(state.jobs):
+        if state.folder(i).exists() and state.jobs[i].claim(state.folder(i), existing):
+            state.take(i, Result(state.folder(i)), [])
+        else:
+            todo.append(i)
+
+    def done(index: int, answer: Answer) -> None:
+        state.take(index, Result(state.folder(index)), answer.odd)
+
+    def tick(workers: int | None) -> None:
+        state.show("" if workers is None else f", {workers} workers")
+
+    try:
+        _cluster.run(executor, loaded, state.jobs, seeds, threads, state.root, todo, shared, done, tick)
+    except KeyboardInterrupt:
+        raise Interrupted(*state.stopped()) from None
+    except ClusterError as e:
+        text, complete = state.stopped()
+        raise ClusterError(f"{e}; {text}", complete) from e
 
 
 def _end(pool: ThreadPoolExecutor, stop: _native.Stop) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from . import _native
 from ._extras import need
 from ._result import Result
 from ._sweep import Sweep
@@ -18,8 +19,18 @@ if TYPE_CHECKING:
 
     # A label, times in picoseconds, values.
     _Course = tuple[str, Sequence[float], Sequence[float]]
+    # From when to when, in picoseconds, and a value.
+    _Span = tuple[float, float, float]
 
 _PS_PER_MS = 1e9
+_INTERVALS = 200
+"""Of a course over time: about as many as a figure has points to show."""
+_FEW_POINTS = 8
+"""Curves with fewer points show them."""
+_SHORT_AXIS = 50.0
+"""A logarithmic axis of a smaller ratio has too few powers of ten to read."""
+_MANY_LINES = 2
+"""A legend of more lines would cover the curves."""
 # Okabe and Ito's colours, which most people can tell apart.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333333")
 
@@ -89,7 +100,99 @@ def completion(*results: Result | Sweep, labels: Sequence[str] | None = None, ax
     return _plain(ax)
 
 
-def queues(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+def slowdown(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """Slowdown by flow size: median, 99th and 99.9th percentile, a colour a result.
+
+    Slowdown is a flow's completion time over that of the same flow in an empty network. Each point is a bucket of 5 %
+    of the flows by size, as in the scripts of HPCC, at its largest flow. Flows that began in the warm-up are left out.
+
+    Args:
+        *results: Results, or sweeps. Runs of a sweep that differ in their seed alone are one result.
+        labels: What to call them; by what tells them apart where absent.
+        ax: Where to draw; a new figure where absent.
+
+    Raises:
+        ValueError: A result has no flows that finished, or did not record them.
+    """
+    found, names = _configurations(results, labels)
+    ax = _axes(ax, 4.0)
+    styles = (("median", ":", 3), ("p99", "-", 5), ("p99.9", "--", 6))
+    for i, (seeds, name) in enumerate(zip(found, names, strict=True)):
+        buckets = _native.slowdown_by_size([seed.path for seed in seeds])
+        if not buckets:
+            raise ValueError(f"{name}: no flow has finished; set record.flows, or let it run longer")
+        sizes = [bucket[1] for bucket in buckets]
+        marker = "o" if len(buckets) < _FEW_POINTS else None
+        for of, line, place in styles:
+            values = [bucket[place] for bucket in buckets]
+            colour = _COLOURS[i % len(_COLOURS)]
+            label = " ".join([name, of]) if len(found) > 1 else of
+            width = 1.8 if of == "p99" else 1.2
+            ax.plot(
+                sizes, values, color=colour, linestyle=line, linewidth=width, marker=marker, markersize=3.5, label=label
+            )
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.xaxis.set_major_formatter(lambda size, _: _size(size))
+    ax.yaxis.set_major_formatter(lambda times, _: f"{times:g}x")
+    ax.yaxis.set_minor_formatter(_minor_times(ax))
+    ax.set_xlabel("flow size")
+    ax.set_ylabel("slowdown")
+    _legend(ax, len(found) * len(styles), columns=min(3, len(found)) if len(found) > 1 else 3)
+    ax.grid(axis="y", color="#dddddd", linewidth=0.6)
+    return _plain(ax)
+
+
+def throughput(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """The payload of all flows together over time, a line a result, in 200 intervals.
+
+    A flow's bytes are spread evenly over the time that it took; those of a flow without an end over its intervals.
+
+    Args:
+        *results: Results, or sweeps, of which each run is a line.
+        labels: What to call them; by what tells them apart where absent.
+        ax: Where to draw; a new figure where absent.
+
+    Raises:
+        ValueError: A result has no flows.
+    """
+    found, names = _named(results, labels)
+    courses: list[_Course] = []
+    for result, name in zip(found, names, strict=True):
+        spans = _payload(result)
+        if not spans:
+            raise ValueError(f"{name}: no flow was recorded; set record.flows")
+        courses.append(_course(name, spans, _end_ps(result)))
+    return _courses(courses, "payload (Gb/s)", ax)
+
+
+def pauses(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """How many outputs PFC pauses held over time, a line a result: the average in each of 200 intervals.
+
+    Args:
+        *results: Results, or sweeps, of which each run is a line.
+        labels: What to call them; by what tells them apart where absent.
+        ax: Where to draw; a new figure where absent.
+
+    Raises:
+        ValueError: No result has a pause.
+    """
+    found, names = _named(results, labels)
+    courses: list[_Course] = []
+    for result, name in zip(found, names, strict=True):
+        end_ps = _end_ps(result)
+        rows: Any = result.pauses.to_arrow()
+        starts, lasted = rows["start_ps"].to_pylist(), rows["duration_ps"].to_pylist()
+        until = [end_ps if d is None else s + d for s, d in zip(starts, lasted, strict=True)]
+        courses.append(_course(name, [(s, e, 1.0) for s, e in zip(starts, until, strict=True)], end_ps))
+    if all(max(values) == 0 for _, _, values in courses):
+        raise ValueError("there was no pause; pauses need pfc.enabled, and record.pauses")
+    return _courses(courses, "paused outputs", ax)
+
+
+def queues(
+    *results: Result | Sweep, labels: Sequence[str] | None = None, most: int = 8, ax: Axes | None = None
+) -> Axes:
     """The bytes in recorded queues over time, a line a queue that ever held a frame.
 
     The scenario records them (``record.queues``), best at a few ports (``record.queue_ports``). The table ``marks``
@@ -98,6 +201,7 @@ def queues(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: Ax
     Args:
         *results: Results, or sweeps, of which each run has its lines.
         labels: What to call the results; by what tells them apart where absent.
+        most: How many lines to draw: those of the queues that were longest.
         ax: Where to draw; a new figure where absent.
 
     Raises:
@@ -117,7 +221,9 @@ def queues(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: Ax
             label = f"{name}, {own}" if len(found) > 1 and len(ports) > 1 else own if len(ports) > 1 else name
             times, sizes = of_port["time_ps"].to_pylist(), of_port["bytes"].to_pylist()
             courses.append((label, times, [size / 1e3 for size in sizes]))
-    return _courses(courses, "queue (kB)", ax)
+    longest = sorted(range(len(courses)), key=lambda i: -max(courses[i][2]))[:most]
+    note = f"the {most} longest of {len(courses)} queues" if len(courses) > most else None
+    return _courses([courses[i] for i in sorted(longest)], "queue (KB)", ax, note)
 
 
 def limiters(result: Result, ax: Axes | None = None) -> Axes:
@@ -163,7 +269,98 @@ def streams(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: A
     return _courses(courses, "payload (Gb/s)", ax)
 
 
-def _courses(courses: list[_Course], what: str, ax: Axes | None) -> Axes:
+def _payload(result: Result) -> list[_Span]:
+    """The payload of each flow in Gb/s, from when to when."""
+    end_ps = _end_ps(result)
+    rows: Any = result.flows.to_arrow().select(["start_ps", "fct_ps", "delivered_bytes", "bytes"])
+    spans: list[_Span] = []
+    for start, lasted, payload, size in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        # Flows without an end have courses of their own, below.
+        if size is not None:
+            end = end_ps if lasted is None else start + lasted
+            spans.append((start, end, 8e3 * payload / max(1.0, end - start)))
+    of = result.streams
+    for stream in of.get("each", []):
+        width_ps = of["interval_ms"] * _PS_PER_MS
+        course = enumerate(stream["course_mbps"])
+        spans.extend((k * width_ps, (k + 1) * width_ps, mbps / 1e3) for k, mbps in course)
+    return spans
+
+
+def _course(name: str, spans: list[_Span], end_ps: float) -> _Course:
+    """The sum of the spans' values over time, as means of intervals."""
+    np: Any = need("numpy", "plot")
+    edges = np.linspace(0.0, end_ps, _INTERVALS + 1)
+    # What has come together until each edge: a span that began at s with value v has brought v (t - s) until t.
+    until = np.zeros(len(edges))
+    for sign, at in ((1.0, 0), (-1.0, 1)):
+        times = np.array([span[at] for span in spans], dtype=float)
+        values = np.array([span[2] for span in spans], dtype=float)
+        order = np.argsort(times, kind="stable")
+        times, values = times[order], values[order]
+        begun = np.searchsorted(times, edges)
+        value = np.concatenate(([0.0], np.cumsum(values)))
+        moment = np.concatenate(([0.0], np.cumsum(values * times)))
+        until += sign * (edges * value[begun] - moment[begun])
+    means = np.maximum(0.0, np.diff(until) / np.diff(edges))
+    return name, [float(t) for t in (edges[1:] + edges[:-1]) / 2], [float(mean) for mean in means]
+
+
+def _end_ps(result: Result) -> float:
+    """How long a run was: as it ended, or until its last record."""
+    if (us := result.summary["simulated_us"]) is not None:
+        return us * 1e6
+    flows: Any = result.flows.to_arrow()
+    ends: Any = pc.add(flows["start_ps"], pc.fill_null(flows["fct_ps"], 0))
+    return float(pc.max(ends).as_py() or 1)
+
+
+def _configurations(
+    results: Sequence[Result | Sweep], labels: Sequence[str] | None
+) -> tuple[list[list[Result]], list[str]]:
+    """The results, seeds of one configuration of a sweep together, and their names."""
+    groups: dict[object, list[Result]] = {}
+    for number, r in enumerate(results):
+        cells = [(c.settings, c.result) for c in r] if isinstance(r, Sweep) else [({}, r)]
+        for settings, result in cells:
+            key = tuple((k, v) for k, v in settings.items() if k != "seed")
+            groups.setdefault((number, key), []).append(result)
+    found = list(groups.values())
+    if labels is not None and len(labels) != len(found):
+        raise ValueError(f"{len(labels)} labels for {len(found)} configurations")
+    return found, list(labels) if labels is not None else _named([seeds[0] for seeds in found], None)[1]
+
+
+def _size(size: float) -> str:
+    """Bytes as scenarios spell them."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:g} {unit}"
+    return f"{size:g} B"
+
+
+def _minor_times(ax: Axes) -> Any:  # noqa: ANN401 - matplotlib may be absent
+    """Names 2 and 5 between powers of ten, where the axis is short."""
+    low, high = ax.get_ylim()
+    is_short = high / max(low, 1e-9) < _SHORT_AXIS
+
+    def name(times: float, _: object) -> str:
+        leading = f"{times:.0e}"[0]
+        return f"{times:g}x" if is_short and leading in "25" else ""
+
+    return name
+
+
+def _legend(ax: Axes, lines: int, title: str | None = None, columns: int = 3) -> None:
+    """A legend inside, or above where there are many lines."""
+    of: dict[str, Any] = {"title": title, "title_fontsize": "small", "alignment": "left"}
+    if lines > _MANY_LINES:
+        ax.legend(frameon=False, fontsize="x-small", ncols=columns, loc="lower left", bbox_to_anchor=(0, 1), **of)
+    elif lines > 1 or title is not None:
+        ax.legend(framealpha=0.85, edgecolor="none", fontsize="small", **of)
+
+
+def _courses(courses: list[_Course], what: str, ax: Axes | None, note: str | None = None) -> Axes:
     ax = _axes(ax, 3.2)
     for i, (label, times_ps, values) in enumerate(courses):
         colour, line = _COLOURS[i % len(_COLOURS)], ("-", "--", ":")[i // len(_COLOURS) % 3]
@@ -172,8 +369,7 @@ def _courses(courses: list[_Course], what: str, ax: Axes | None) -> Axes:
     ax.set_xlabel("time (ms)")
     ax.set_ylabel(what)
     ax.set_ylim(bottom=0)
-    if len(courses) > 1:
-        ax.legend(frameon=False, fontsize="small")
+    _legend(ax, len(courses), note)
     return _plain(ax)
 
 
@@ -200,7 +396,7 @@ def _named(results: Sequence[Result | Sweep], labels: Sequence[str] | None) -> t
         for of_cell, result in cells:
             found.append(result)
             seed = str(result.manifest["seed"])
-            texts = {k: str(v) for k, v in of_cell.items()}
+            texts = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in of_cell.items()}
             settings.append({"scenario": str(result.manifest["scenario"]), **texts, "seed": seed})
     if labels is not None:
         if len(labels) != len(found):
@@ -209,8 +405,13 @@ def _named(results: Sequence[Result | Sweep], labels: Sequence[str] | None) -> t
     # Only what differs tells them apart.
     keys = list(dict.fromkeys(k for s in settings for k in s))
     varied = [k for k in keys if len({s.get(k) for s in settings}) > 1]
-    names = [" ".join(s[k] if k != "seed" else f"seed {s[k]}" for k in varied if k in s) for s in settings]
+    names = [" ".join(_called(k, s[k]) for k in varied if k in s) for s in settings]
     return found, [name or s["scenario"] for name, s in zip(names, settings, strict=True)]
+
+
+def _called(key: str, value: str) -> str:
+    """A setting in a legend: a number or a truth says nothing without its key."""
+    return value if isinstance(_native.typed([value])[0], str) else f"{key} {value}"
 
 
 def _times_ms(result: Result) -> tuple[list[float], str]:

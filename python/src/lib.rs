@@ -19,13 +19,13 @@ mod _native {
         estimate_demands,
     };
     #[pymodule_export]
-    use super::records::{check_format, diff, is_result, report, schema, tables};
+    use super::records::{check_format, diff, is_result, report, schema, slowdown_by_size, tables};
     #[pymodule_export]
-    use super::run::{Job, Stop};
+    use super::run::{Job, Stop, longest_first};
     #[pymodule_export]
     use super::scenario::Scenario;
     #[pymodule_export]
-    use super::summary::{claim_sweep, summary, sweep_summary};
+    use super::summary::{Claimed, claim_sweep, summary, sweep_summary, typed};
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");

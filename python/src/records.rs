@@ -4,7 +4,7 @@ use crate::error;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use sluicenet_records::tables::TABLES;
-use sluicenet_records::{self as records, Kind, Manifest, measured_from};
+use sluicenet_records::{self as records, FlowRow, Kind, Manifest, measured_from, read_parts, stats};
 use sluicenet_report::{self as page, CellInput, Options};
 use sluicenet_scenario::json_schema;
 use std::path::PathBuf;
@@ -37,6 +37,34 @@ pub fn is_result(path: PathBuf) -> bool {
 #[pyfunction]
 pub fn check_format(path: PathBuf) -> PyResult<()> {
     Manifest::read(&path).map(|_| ()).map_err(error::records)
+}
+
+/// A bucket of flows by size: smallest and largest flow in bytes, how many there are, and their slowdown: median, 95th, 99th
+/// and 99.9th percentile.
+type Bucket = (u64, u64, usize, f64, f64, f64, f64);
+
+/// Slowdown by flow size, in 20 buckets of about as many flows each, of runs that are seeds of one configuration: of the
+/// flows that began after the warm-up and finished.
+#[pyfunction]
+pub fn slowdown_by_size(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Vec<Bucket>> {
+    const BUCKETS: usize = 20;
+    let of_run = |path: &PathBuf| {
+        let (warm_ps, mut flows) = (measured_from(path)?, Vec::new());
+        for part in read_parts::<FlowRow>(path)? {
+            let part = part?;
+            let measured = part.iter().filter(|flow| flow.start_ps >= warm_ps);
+            flows.extend(measured.filter_map(|flow| flow.bytes.zip(flow.slowdown)));
+        }
+        Ok(stats::slowdown_by_size(&mut flows, BUCKETS))
+    };
+    let runs: Result<Vec<_>, _> = py.detach(|| paths.iter().map(of_run).collect());
+    let runs = runs.map_err(error::records)?;
+    let runs: Vec<_> = runs.iter().filter(|buckets| !buckets.is_empty()).map(Vec::as_slice).collect();
+    let bucket = |b: stats::SizeBucket| {
+        let s = b.slowdown;
+        (b.min_bytes, b.max_bytes, s.count, s.p50, s.p95, s.p99, s.p999)
+    };
+    Ok(stats::slowdown_over_seeds(&runs, BUCKETS).into_iter().map(bucket).collect())
 }
 
 /// Whether two results hold the same rows, and where they part, as text.

@@ -4,7 +4,8 @@ use crate::error;
 use crate::scenario::{Odd, odd};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sluicenet_experiment::run::{self, Options, Progress};
+use sluicenet_experiment::run::{Options, Progress};
+use sluicenet_experiment::sweep::{Cell, Found, expected_bytes, longest_first as order_of};
 use sluicenet_records::Existing;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,34 +35,17 @@ impl Stop {
     }
 }
 
-/// One scenario ready to run.
+/// One scenario ready to run: a cell of a sweep, or one by itself.
 #[pyclass(frozen, module = "sluicenet._native")]
 pub struct Job {
     file: String,
-    label: String,
-    folder: String,
-    job: run::Job,
+    cell: Cell,
 }
 
 impl Job {
-    /// A job of the scenario in `file`; `label` tells it from others of a sweep, and so does the name of its folder.
-    pub fn new(file: &str, label: String, folder: String, job: run::Job) -> Job {
-        Job { file: file.to_string(), label, folder, job }
-    }
-
-    /// The same with another seed, and the seed in its label: an axis of nothing, since runs with the same axes are
-    /// seeds of one configuration.
-    pub fn with_seed(&self, seed: u64) -> Job {
-        let mut scenario = self.job.scenario.clone();
-        scenario.general.seed = seed;
-        let run::Job { axes, axis_keys, inputs, .. } = &self.job;
-        let job = run::Job { scenario, axes: axes.clone(), axis_keys: axis_keys.clone(), inputs: inputs.clone() };
-        let label = format!("{} seed={seed}", self.label).trim_start().to_string();
-        let folder = match self.label.is_empty() {
-            true => format!("seed={seed}"),
-            false => format!("{},seed={seed}", self.folder),
-        };
-        Job::new(&self.file, label, folder, job)
+    /// A job of the scenario in `file`.
+    pub fn new(file: &str, cell: Cell) -> Job {
+        Job { file: file.to_string(), cell }
     }
 }
 
@@ -70,25 +54,43 @@ impl Job {
     /// What tells it from the other jobs of a sweep; empty for a single one.
     #[getter]
     fn label(&self) -> &str {
-        &self.label
+        &self.cell.label
     }
 
-    /// The folder that `sluicenet sweep` gives it.
+    /// The folder that `sluicenet sweep` gives it; no other job of the sweep has the same.
     #[getter]
     fn folder(&self) -> &str {
-        &self.folder
+        &self.cell.folder
     }
 
     /// The cell of a sweep: axis and value.
     #[getter]
     fn axes(&self) -> Vec<(String, String)> {
-        self.job.axes.clone()
+        self.cell.job.axes.clone()
     }
 
     /// Its seed.
     #[getter]
     fn seed(&self) -> u64 {
-        self.job.scenario.seed
+        self.cell.job.scenario.seed
+    }
+
+    /// How much work it is expected to be, to compare it with other jobs.
+    #[getter]
+    fn work(&self) -> f64 {
+        expected_bytes(&self.cell.job.scenario)
+    }
+
+    /// Makes `out` ready for a run elsewhere; whether it holds the complete result already.
+    fn claim(&self, py: Python<'_>, out: PathBuf, existing: &str) -> PyResult<bool> {
+        let existing = existing_of(existing)?;
+        py.detach(|| self.cell.claim(&out, existing)).map_err(error::records)
+    }
+
+    /// Whether `out` holds its complete result.
+    fn is_complete(&self, py: Python<'_>, out: PathBuf) -> bool {
+        let found = py.detach(|| self.cell.found(&out));
+        matches!(found, Ok(Found::Ended(figures)) if figures.is_complete())
     }
 
     /// Runs it into `out`; warnings of the build, or None where the same result was there already.
@@ -119,14 +121,20 @@ impl Job {
                     looked = Instant::now();
                 }
             };
-            run::run(&self.job, Options { threads, out: Some(out), existing, interrupt, progress: &mut progress })
+            self.cell.run(Options { threads, out: Some(out), existing, interrupt, progress: &mut progress })
         });
-        let outcome = outcome.map_err(|e| error::run(&self.file, e))?;
+        let ran = outcome.map_err(|e| error::run(&self.file, e))?;
         match raised {
             Some(e) => Err(e),
-            None => Ok(outcome.map(|o| odd(&o.warnings))),
+            None => Ok((!ran.kept).then(|| odd(&ran.warnings))),
         }
     }
+}
+
+/// The places of jobs in the order to start them: the longest first.
+#[pyfunction]
+pub fn longest_first(jobs: Vec<PyRef<'_, Job>>) -> Vec<usize> {
+    order_of(jobs.iter().map(|job| &job.cell))
 }
 
 /// What to do with results that are there, by its name in Python.

@@ -3,10 +3,12 @@
 use crate::error;
 use crate::run::Job;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use sluicenet_experiment::build;
 use sluicenet_experiment::run;
-use sluicenet_scenario::{Loaded, Scenario as Model, Warning};
-use std::path::{Path, PathBuf};
+use sluicenet_experiment::sweep::{self, Cell};
+use sluicenet_scenario::{Input, Loaded, Scenario as Model, Warning};
+use std::path::PathBuf;
 
 /// A warning as (file, line or None, message).
 pub type Odd = (String, Option<u32>, String);
@@ -20,6 +22,7 @@ pub fn odd(warnings: &[Warning]) -> Vec<Odd> {
 #[pyclass(frozen, module = "sluicenet._native")]
 pub struct Scenario {
     loaded: Loaded,
+    folder: PathBuf,
 }
 
 #[pymethods]
@@ -27,15 +30,55 @@ impl Scenario {
     /// Reads a file and applies overrides, each `key=value`.
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf, overrides: Vec<String>) -> PyResult<Scenario> {
-        let loaded = py.detach(|| Model::load_with(path, &overrides)).map_err(error::scenario)?;
-        Ok(Scenario { loaded })
+        let loaded = py.detach(|| Model::load_with(&path, &overrides)).map_err(error::scenario)?;
+        let folder = path.parent().map(PathBuf::from).unwrap_or_default();
+        Ok(Scenario { loaded, folder })
     }
 
-    /// Reads a text; its input files are relative to `folder`.
+    /// Reads a text; its input files are relative to `folder`, and those among `inputs` are not read.
     #[staticmethod]
-    fn parse(py: Python<'_>, text: &str, name: &str, folder: PathBuf, overrides: Vec<String>) -> PyResult<Scenario> {
-        let parse = || Model::parse_in(text, name, Some(Path::new(&folder)), &overrides);
-        Ok(Scenario { loaded: py.detach(parse).map_err(error::scenario)? })
+    #[pyo3(signature = (text, name, folder, overrides, inputs=Vec::new()))]
+    fn parse(
+        py: Python<'_>,
+        text: &str,
+        name: &str,
+        folder: PathBuf,
+        overrides: Vec<String>,
+        inputs: Vec<(String, Vec<u8>)>,
+    ) -> PyResult<Scenario> {
+        let inputs = inputs.into_iter().map(|(path, bytes)| Input { path, bytes: bytes.into() }).collect();
+        let parse = || Model::parse_with_inputs(text, name, &folder, &overrides, inputs);
+        let loaded = py.detach(parse).map_err(error::scenario)?;
+        Ok(Scenario { loaded, folder })
+    }
+
+    /// The file's name, as errors call it.
+    #[getter]
+    fn file(&self) -> &str {
+        &self.loaded.file
+    }
+
+    /// The folder that names of input files are relative to.
+    #[getter]
+    fn folder(&self) -> PathBuf {
+        self.folder.clone()
+    }
+
+    /// Its text.
+    #[getter]
+    fn source(&self) -> &str {
+        &self.loaded.source
+    }
+
+    /// The overrides, as given.
+    #[getter]
+    fn overrides(&self) -> Vec<String> {
+        self.loaded.overrides.clone()
+    }
+
+    /// The input files read so far: name and bytes.
+    fn inputs<'py>(&self, py: Python<'py>) -> Vec<(String, Bound<'py, PyBytes>)> {
+        self.loaded.inputs().into_iter().map(|input| (input.path, PyBytes::new(py, &input.bytes))).collect()
     }
 
     /// Its name.
@@ -52,23 +95,14 @@ impl Scenario {
 
     /// The scenario itself, without what its sweep varies.
     fn job(&self) -> Job {
-        Job::new(&self.loaded.file, String::new(), "run".into(), run::Job::new(&self.loaded))
+        let (label, folder, settings) = (String::new(), "run".into(), Vec::new());
+        Job::new(&self.loaded.file, Cell { label, folder, settings, job: run::Job::new(&self.loaded) })
     }
 
     /// Every combination of its sweep and of `seeds`; the scenario itself where there are none.
     fn variants(&self, py: Python<'_>, seeds: Option<Vec<u64>>) -> PyResult<Vec<Job>> {
-        let variants = py.detach(|| self.loaded.expand_sweep()).map_err(error::scenario)?;
-        let inputs = self.loaded.inputs();
-        let mut jobs = Vec::new();
-        for v in variants {
-            let (label, folder) = (v.label.clone(), v.folder.clone());
-            let job = Job::new(&self.loaded.file, label, folder, run::Job::of_variant(v, inputs.clone()));
-            match &seeds {
-                None => jobs.push(job),
-                Some(seeds) => jobs.extend(seeds.iter().map(|&seed| job.with_seed(seed))),
-            }
-        }
-        Ok(jobs)
+        let cells = py.detach(|| sweep::cells(&self.loaded, seeds.as_deref())).map_err(error::scenario)?;
+        Ok(cells.into_iter().map(|cell| Job::new(&self.loaded.file, cell)).collect())
     }
 
     /// Refuses to be run with other seeds than its own where it varies or sets them.

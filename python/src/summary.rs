@@ -2,14 +2,16 @@
 
 use crate::error;
 use crate::run::existing_of;
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use serde::Serialize;
-use sluicenet_experiment::run::{self, Figures, PHYSICAL_LOSSES, SweepRun, SweepSummary, VIRTUAL_LOSSES};
+use sluicenet_experiment::run::{self, Figures, PHYSICAL_LOSSES, VIRTUAL_LOSSES};
+use sluicenet_experiment::sweep::{self, Setting, SweepRun, SweepSummary};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_records as records;
 use sluicenet_records::stats::Summary as Times;
 use sluicenet_records::{
-    DropRow, FlowRow, Manifest, MarkRow, PortRow, QueryRow, RecordError, measured_from, read, read_parts,
+    DropRow, FlowRow, Lock, Manifest, MarkRow, PortRow, QueryRow, RecordError, Sharing, measured_from, read, read_parts,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -66,11 +68,37 @@ pub fn sweep_summary(py: Python<'_>, path: PathBuf, scenario: &str, folders: Vec
         .map_err(error::records)
 }
 
+/// A place for a sweep, which no other process can write to until this is released.
+#[pyclass(module = "sluicenet._native")]
+pub struct Claimed(Option<Lock>);
+
+#[pymethods]
+impl Claimed {
+    /// Lets others write there.
+    fn release(&mut self) {
+        self.0 = None;
+    }
+}
+
 /// Refuses a place for a sweep of `scenario` that holds something else, or makes it ready where `force` is set.
 #[pyfunction]
-pub fn claim_sweep(py: Python<'_>, path: PathBuf, scenario: &str, existing: &str) -> PyResult<()> {
+pub fn claim_sweep(py: Python<'_>, path: PathBuf, scenario: &str, existing: &str) -> PyResult<Claimed> {
     let existing = existing_of(existing)?;
-    py.detach(|| records::claim_sweep(&path, scenario, existing)).map_err(error::records)
+    let lock = py.detach(|| records::claim_sweep(&path, scenario, existing, Sharing::Alone));
+    lock.map(|lock| Claimed(Some(lock))).map_err(error::records)
+}
+
+/// The values of an axis with their types: all bool, int or float where all of them are, and text otherwise.
+#[pyfunction]
+pub fn typed(py: Python<'_>, values: Vec<String>) -> PyResult<Vec<Py<PyAny>>> {
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let python = |setting| match setting {
+        Setting::Bool(x) => x.into_py_any(py),
+        Setting::Int(x) => x.into_py_any(py),
+        Setting::Real(x) => x.into_py_any(py),
+        Setting::Text(x) => x.into_py_any(py),
+    };
+    sweep::typed(&values).into_iter().map(python).collect()
 }
 
 fn summarise(dir: &Path) -> Result<Summary, RecordError> {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
@@ -12,6 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 import sluicenet as sn
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 mpl.use("agg")
 
@@ -147,6 +152,54 @@ def test_courses_are_drawn_by_queue_by_limiter_and_by_result(tmp_path: Path) -> 
         sn.plot.queues(unrecorded)
     with pytest.raises(ValueError, match=r"record\.limiters"):
         sn.plot.limiters(unrecorded)
+
+
+def area(axes: Axes) -> float:
+    """The only line's values over the time in picoseconds, from its even intervals in milliseconds."""
+    (line,) = axes.get_lines()
+    times, values = (np.asarray(data, dtype=float) for data in line.get_data())
+    assert len(times) == 200
+    return float(values.sum() * (times[1] - times[0]) * 1e9)
+
+
+def test_throughput_and_pauses_keep_every_byte_and_picosecond(incast: Path, tmp_path: Path) -> None:
+    flow = '[[workload]]\nkind = "flow"\nsrc = 0\ndst = 1\nbytes = "2 MB"\nstart = "100 us"\n'
+    lossless = {"pfc.enabled": True, "pfc.xoff": "20 KB", "pfc.xon": "10 KB", "switch.buffer": "200 KB"}
+    overrides = {**lossless, "record.pauses": True}
+    result = sn.run(incast.read_text() + flow, out=tmp_path / "pfc", overrides=overrides)
+    bits = 8 * pc.sum(result.flows.to_arrow()["delivered_bytes"]).as_py()
+    assert bits == 8 * (20 * 4 * 64_000 + 2_000_000)
+    throughput = sn.plot.throughput(result)
+    assert throughput.get_ylabel() == "payload (Gb/s)"
+    # Gb/s are bits in a nanosecond.
+    assert area(throughput) / 1e3 == pytest.approx(bits, rel=1e-6)
+    held = [ps for ps in result.pauses.to_arrow()["duration_ps"].to_pylist() if ps is not None]
+    assert len(held) > 10
+    assert area(sn.plot.pauses(result)) == pytest.approx(sum(held), rel=1e-6)
+    lossy = sn.run(incast)
+    with pytest.raises(ValueError, match=r"record\.pauses"):
+        sn.plot.pauses(lossy)
+    both = sn.plot.throughput(result, lossy, labels=["PFC", "drop-tail"])
+    assert [line.get_label() for line in both.get_lines()] == ["PFC", "drop-tail"]
+
+
+def test_slowdown_is_drawn_by_size_and_percentile(incast: Path, tmp_path: Path) -> None:
+    more = '[[workload]]\nkind = "incast"\nsenders = 2\nreceiver = 3\nbytes = "1 KB"\nrounds = 9\n'
+    sweep = sn.sweep(incast.read_text() + more, out=tmp_path, seeds=[1, 2])
+    flows = sweep[0].result.flows.to_polars().sort("slowdown")
+    axes = sn.plot.slowdown(sweep[0].result)
+    assert [line.get_label() for line in axes.get_lines()] == ["median", "p99", "p99.9"]
+    for line, share in zip(axes.get_lines(), (0.5, 0.99, 0.999), strict=True):
+        sizes, values = (list(np.asarray(data, dtype=float)) for data in line.get_data())
+        assert sizes == [1_000, 64_000]
+        for size, value in zip(sizes, values, strict=True):
+            of_size = flows.filter(flows["bytes"] == int(size))["slowdown"].to_list()
+            # The nearest rank: a value that a flow had.
+            assert value == of_size[math.ceil(share * len(of_size)) - 1]
+    # Seeds of a configuration are one curve.
+    assert len(sn.plot.slowdown(sweep).get_lines()) == 3
+    with pytest.raises(ValueError, match=r"record\.flows"):
+        sn.plot.slowdown(sn.run(incast, overrides={"record.flows": False}))
 
 
 def test_the_schema_is_one(incast: Path) -> None:

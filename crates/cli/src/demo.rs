@@ -1,12 +1,13 @@
 //! `demo`: the result, in a minute or two.
 
-use super::cells::{self, Cell};
+use super::cells;
 use super::failure::Failure;
 use super::rerun::again;
 use super::sweep::Results;
 use super::table::{count, counted};
 use super::{Global, output};
-use sluicenet_records::{Existing, Manifest, claim_sweep};
+use sluicenet_experiment::sweep::{self, Cell};
+use sluicenet_records::{Existing, Manifest, Sharing, claim_sweep};
 use sluicenet_scenario::Scenario;
 use std::path::{Path, PathBuf};
 
@@ -38,13 +39,14 @@ impl Demo {
             overrides.push(format!("workload.0.queries={}", n + warm.unwrap_or(0)));
         }
         let loaded = Scenario::parse_in(SCENARIO, "demo.toml", None, &overrides)?;
-        let cells = cells::cells(&loaded)?;
+        let cells = sweep::cells(&loaded, None)?;
         let workers = self.workers.map_or_else(cells::cores, usize::from);
         if !global.quiet && !global.json {
             output::note(INTRODUCTION);
         }
         // A demo is shown again and again: it replaces itself, and nothing that is not of it.
-        claim_sweep(&self.output, &loaded.scenario.name, Existing::Resume).map_err(Failure::input)?;
+        let _lock = claim_sweep(&self.output, &loaded.scenario.name, Existing::Resume, Sharing::Alone)
+            .map_err(Failure::input)?;
         refuse_others(&cells, &self.output, &loaded.scenario.name)?;
         let done = cells::run(&cells, &self.output, workers, Existing::Force, global.quiet)?;
         let results = Results { cells: &cells, done: &done, dir: &self.output };

@@ -28,6 +28,7 @@ mod rerun;
 mod results;
 mod run;
 mod schema;
+mod slurm;
 mod supervised;
 mod sweep;
 mod switch;

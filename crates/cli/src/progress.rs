@@ -28,13 +28,16 @@ struct State {
 struct Cell {
     /// How much is done, 0 to 1.
     done: f64,
+    /// Its part of all work, in any unit.
+    weight: f64,
     hops: u64,
     finished: bool,
 }
 
 impl Bar {
-    /// A bar over so many runs; none is drawn where stderr is no terminal, or with `quiet`.
-    pub fn new(cells: usize, quiet: bool) -> Bar {
+    /// A bar over runs with these parts of all work, in any unit; none is drawn where stderr is no terminal, or with
+    /// `quiet`.
+    pub fn new(weights: &[f64], quiet: bool) -> Bar {
         let shown = !quiet && std::io::stderr().is_terminal();
         let target = if shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(STEPS), target);
@@ -42,7 +45,8 @@ impl Bar {
             bar.set_style(style.progress_chars("━━─"));
         }
         let start = Instant::now();
-        let state = State { cells: vec![Cell::default(); cells], drawn: start };
+        let cells = weights.iter().map(|&weight| Cell { weight, ..Cell::default() }).collect();
+        let state = State { cells, drawn: start };
         Bar { bar, start, state: Mutex::new(state) }
     }
 
@@ -52,7 +56,8 @@ impl Bar {
         let state = &mut *state;
         let by_time = p.until.map(|u| p.now.as_ps() as f64 / u.as_ps().max(1) as f64);
         let by_work = 1.0 - p.remaining as f64 / p.total.max(1) as f64;
-        state.cells[cell] = Cell { done: by_time.unwrap_or(by_work).clamp(0.0, 1.0), hops: p.hops, finished: false };
+        let done = by_time.unwrap_or(by_work).clamp(0.0, 1.0);
+        state.cells[cell] = Cell { done, hops: p.hops, finished: false, ..state.cells[cell] };
         if state.drawn.elapsed() < REDRAW {
             return;
         }
@@ -70,9 +75,11 @@ impl Bar {
 
     fn draw(&self, cells: &[Cell], simulated: &str) {
         let elapsed = self.start.elapsed().as_secs_f64();
-        let done = cells.iter().map(|c| c.done).sum::<f64>() / cells.len().max(1) as f64;
+        let all: f64 = cells.iter().map(|c| c.weight).sum();
+        let done = cells.iter().map(|c| c.weight * c.done).sum::<f64>() / all.max(f64::MIN_POSITIVE);
         let hops: u64 = cells.iter().map(|c| c.hops).sum();
-        let cell = match cells.len() {
+        // Others have no part in this work.
+        let cell = match cells.iter().filter(|c| c.weight > 0.0).count() {
             1 => String::new(),
             n => format!("{} of {n} runs, ", cells.iter().filter(|c| c.finished).count()),
         };

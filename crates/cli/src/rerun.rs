@@ -27,12 +27,14 @@ fn is_ours(args: &[String]) -> bool {
 fn command(args: &[String]) -> String {
     let verb = args.iter().skip(1).find(|arg| !arg.starts_with('-')).map_or("", String::as_str);
     let replaces = ["run", "sweep"].contains(&verb);
-    let kept = args.iter().filter(|arg| !["--resume", "--force"].contains(&arg.as_str())).map(|arg| quoted(arg));
+    // Runs that were gathered were also run.
+    let kept = args.iter().filter(|arg| !["--resume", "--force", "--gather"].contains(&arg.as_str()));
+    let kept = kept.map(|arg| quoted(arg));
     kept.chain(replaces.then(|| "--force".into())).collect::<Vec<_>>().join(" ")
 }
 
 /// A word as a shell takes it.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.into();
@@ -51,6 +53,8 @@ mod tests {
         assert_eq!(line(&demo), "target/release/sluicenet demo -o out/demo");
         let run = ["sluicenet", "run", "a b.toml", "-o", "x", "--set", "tcp.congestion='cubic'", "--resume"];
         assert_eq!(line(&run), r"sluicenet run 'a b.toml' -o x --set 'tcp.congestion='\''cubic'\''' --force");
+        let gathered = ["sluicenet", "sweep", "s.toml", "-o", "x", "--gather"];
+        assert_eq!(line(&gathered), "sluicenet sweep s.toml -o x --force");
         let sweep = ["sluicenet", "-q", "sweep", "--force", "s.toml", "-o", "x"];
         assert_eq!(line(&sweep), "sluicenet -q sweep s.toml -o x --force");
         assert_eq!(quoted(""), "''");

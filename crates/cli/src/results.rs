@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::{Global, output};
-use sluicenet_experiment::run::SweepSummary;
+use sluicenet_experiment::sweep::SweepSummary;
 use sluicenet_records::{Manifest, Status, measured_from};
 use sluicenet_report::CellInput;
 use std::path::{Path, PathBuf};

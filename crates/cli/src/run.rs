@@ -110,7 +110,7 @@ impl Run {
             return super::testbed::run_base(&self.file, &loaded, global);
         }
         let job = Job::new(&loaded);
-        let bar = Bar::new(1, global.quiet);
+        let bar = Bar::new(&[1.0], global.quiet);
         let existing = match (self.force, self.resume) {
             (true, _) => Existing::Force,
             (_, true) => Existing::Resume,

@@ -1,19 +1,25 @@
 //! `sweep`: every variant of a scenario, as many at a time as there are cores.
 
-use super::cells::{self, Cell, Done};
+use super::cells::{self, Done};
 use super::failure::Failure;
 use super::figures::Printed;
 use super::files::{self, REPORT};
-use super::rerun::again;
+use super::rerun::{again, quoted};
+use super::slurm::{JobArray, tasks_for};
 use super::table::{NONE, Table, count, counted, short, time};
 use super::{Global, Overrides, interrupt, output};
-use sluicenet_experiment::run::{self, Configuration, SweepRun, SweepSummary, configurations};
-use sluicenet_records::{Existing, claim_sweep};
+use sluicenet_experiment::sweep::{
+    self, Cell, Configuration, Found, Shard, SweepRun, SweepSummary, expected_bytes, longest_first,
+};
+use sluicenet_records::{Existing, RunLog, Sharing, claim_sweep};
 use sluicenet_report as report;
 use sluicenet_report::explain::{self, Group, Seen};
-use sluicenet_scenario::{CONGESTION_KEY, FLOW_CONTROL_KEY, Scenario};
+use sluicenet_scenario::{CONGESTION_KEY, FLOW_CONTROL_KEY, Loaded, Scenario};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+
+/// Runs that an error names.
+const NAMED_MAX: usize = 5;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Sweep {
@@ -24,41 +30,169 @@ pub(super) struct Sweep {
     output: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// Runs at a time; default one for each core. The results are the same
+    /// Runs at a time; default one for each core, 1 with --slurm. The results are the same
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     workers: Option<u16>,
     /// Replace results in DIR
-    #[arg(long, conflicts_with = "resume")]
+    #[arg(long, conflicts_with_all = ["resume", "shard", "gather", "slurm"])]
     force: bool,
     /// Keep complete runs of an earlier sweep, replace incomplete ones
-    #[arg(long)]
+    #[arg(long, conflicts_with = "gather")]
     resume: bool,
+    /// Run part K of N of the runs, beside other parts, as in a job array; complete ones are kept
+    #[arg(long, value_name = "K/N")]
+    shard: Option<Shard>,
+    /// Run nothing: write summary, table and page of runs that parts have done
+    #[arg(long, conflicts_with = "shard")]
+    gather: bool,
+    /// Run nothing: write a job array for SLURM's sbatch into JOB
+    #[arg(long, value_name = "JOB", conflicts_with_all = ["shard", "gather", "resume"])]
+    slurm: Option<PathBuf>,
+    /// Tasks of the job array; default one for each run, up to 1000
+    #[arg(long, value_name = "N", requires = "slurm", value_parser = clap::value_parser!(u32).range(1..))]
+    tasks: Option<u32>,
 }
 
 impl Sweep {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
         output::warnings(&loaded, global);
-        let cells = cells::cells(&loaded)?;
-        let existing = match (self.force, self.resume) {
+        let cells = sweep::cells(&loaded, None)?;
+        match (&self.slurm, self.shard) {
+            (Some(job), _) => self.job_array(job, &loaded, &cells, global),
+            (None, Some(shard)) => self.part(shard, &loaded, &cells, global),
+            (None, None) => self.whole(&loaded, &cells, global),
+        }
+    }
+
+    /// Runs or gathers all cells.
+    fn whole(&self, loaded: &Loaded, cells: &[Cell], global: Global) -> Result<(), Failure> {
+        let scenario = &loaded.scenario.name;
+        let existing = match (self.force, self.resume || self.gather) {
             (true, _) => Existing::Force,
             (_, true) => Existing::Resume,
             _ => Existing::Refuse,
         };
-        refuse_existing(&cells, &self.output, existing)?;
-        claim_sweep(&self.output, &loaded.scenario.name, existing).map_err(Failure::input)?;
+        if self.gather && !self.output.is_dir() {
+            return Err(Failure::Input(format!("{}: no such directory; nothing was run", self.output.display())));
+        }
+        refuse_existing(cells, &self.output, existing)?;
+        // How far parts are may be asked while they run.
+        let found = if self.gather { Some(gathered(cells, &self.output)?) } else { None };
+        let _lock = claim_sweep(&self.output, scenario, existing, Sharing::Alone).map_err(Failure::input)?;
         let workers = self.workers.map_or_else(cells::cores, usize::from);
-        let done = cells::run(&cells, &self.output, workers, existing, global.quiet)?;
-        let results = Results { cells: &cells, done: &done, dir: &self.output };
-        results.save(&loaded.scenario.name, vec![again()])?;
+        let done = match found {
+            Some(done) => done,
+            None => cells::run(cells, &self.output, workers, existing, global.quiet)?,
+        };
+        let results = Results { cells, done: &done, dir: &self.output };
+        results.save(scenario, vec![again()])?;
         if global.json {
             output::json(&results.printed());
         } else {
-            let head = format!("{}, {}", loaded.scenario.name, counted(done.len() as u64, "run", "runs"));
+            let head = format!("{scenario}, {}", counted(done.len() as u64, "run", "runs"));
             output::print(&format!("\n  {head}\n\n{}{}", results.table(), results.closing_text()));
         }
         results.verdict("; --resume goes on from there")
     }
+
+    /// Runs the cells of one part; other processes run those of other parts.
+    fn part(&self, shard: Shard, loaded: &Loaded, cells: &[Cell], global: Global) -> Result<(), Failure> {
+        let scenario = &loaded.scenario.name;
+        let _lock =
+            claim_sweep(&self.output, scenario, Existing::Resume, Sharing::WithOtherParts).map_err(Failure::input)?;
+        let chosen = shard.cells(&longest_first(cells));
+        let workers = self.workers.map_or_else(cells::cores, usize::from);
+        let ran = cells::some(cells, &chosen, workers, global.quiet, |cell, i, bar| {
+            let (figures, _) = cells::one_cell(cell, &self.output, Existing::Resume, global.quiet, (bar, i))?;
+            Ok((cell.folder.clone(), figures.status))
+        })?;
+        if global.json {
+            let runs = ran.iter().map(|(folder, status)| serde_json::json!({ "folder": folder, "status": status }));
+            output::json(&serde_json::json!({ "shard": shard.to_string(), "runs": runs.collect::<Vec<_>>() }));
+        } else {
+            let lines: String = ran.iter().map(|(folder, status)| format!("  {folder}: {status}\n")).collect();
+            let head = format!("{scenario}, part {shard}: {} of {} runs", ran.len(), cells.len());
+            output::print(&format!("\n  {head}\n\n{lines}"));
+        }
+        if interrupt::raised() {
+            return Err(Failure::Interrupted(format!("part {shard}; the same command goes on from there")));
+        }
+        match ran.iter().filter(|(_, status)| status != "complete").count() {
+            0 => Ok(()),
+            n => Err(Failure::Failed(format!("{n} of {} runs failed", chosen.len()))),
+        }
+    }
+
+    /// Writes the sweep as a job array of SLURM.
+    fn job_array(&self, dir: &Path, loaded: &Loaded, cells: &[Cell], global: Global) -> Result<(), Failure> {
+        let scenario = &loaded.scenario.name;
+        // What its tasks would refuse is refused now.
+        drop(claim_sweep(&self.output, scenario, Existing::Resume, Sharing::WithOtherParts).map_err(Failure::input)?);
+        let tasks = self.tasks.map_or_else(|| tasks_for(cells.len()), |tasks| (tasks as usize).min(cells.len()));
+        let (file, output, overrides) = (&self.file, &self.output, self.overrides.all());
+        let job = JobArray { dir, scenario, file, output, overrides, workers: self.workers.unwrap_or(1) };
+        let script = job.write(tasks)?;
+        let script = script.display().to_string();
+        if global.json {
+            output::json(&serde_json::json!({ "script": script, "runs": cells.len(), "tasks": tasks }));
+            return Ok(());
+        }
+        let [file, output] = [file, output].map(|path| quoted(&path.display().to_string()));
+        let set: String = self.overrides.all().iter().map(|o| format!(" --set {}", quoted(o))).collect();
+        let script = quoted(&script);
+        let [runs, tasks] =
+            [(cells.len(), "run"), (tasks, "task")].map(|(n, what)| counted(n as u64, what, &format!("{what}s")));
+        output::print(&format!(
+            "\n  {scenario}, {runs} in {tasks}, the longest first\n\n  submit   sbatch {script}\n  \
+             gather   sluicenet sweep {file} -o {output}{set} --gather\n  \
+             logs     {}/<job>_<task>.log\n\n",
+            dir.display()
+        ));
+        Ok(())
+    }
+}
+
+/// The results of all cells, of which every one has ended.
+fn gathered(cells: &[Cell], dir: &Path) -> Result<Vec<Done>, Failure> {
+    let mut done = Vec::with_capacity(cells.len());
+    let (mut missing, mut begun) = (Vec::new(), 0);
+    for cell in cells {
+        match cell.found(&dir.join(&cell.folder)).map_err(Failure::input)? {
+            Found::Ended(figures) => done.push((cell, *figures)),
+            Found::Begun(status) => {
+                begun += 1;
+                missing.push((cell, format!("{} ({status})", cell.folder)));
+            }
+            Found::Nothing => missing.push((cell, cell.folder.clone())),
+        }
+    }
+    if missing.is_empty() {
+        return done.into_iter().map(|(cell, figures)| Done::read(cell, dir, figures, true)).collect();
+    }
+    let names: String =
+        missing.iter().take(NAMED_MAX).map(|(_, name)| format!("\n  missing: {}/{name}", dir.display())).collect();
+    let others = missing.len().saturating_sub(NAMED_MAX);
+    let others = if others > 0 { format!("\n  and {others} more") } else { String::new() };
+    let ended: Vec<&Cell> = done.iter().map(|(cell, _)| *cell).collect();
+    let left = work_left(&ended, missing.iter().map(|(cell, _)| *cell), dir)
+        .map_or(String::new(), |s| format!("; about {} of computing is left", time(s * 1e6)));
+    Err(Failure::Failed(format!(
+        "{}: {} of {} runs have ended, {begun} have begun{left}{names}{others}\n  hint: wait for the tasks, submit the job again \
+         (complete runs are kept), or run the rest here with --resume",
+        dir.display(),
+        done.len(),
+        cells.len(),
+    )))
+}
+
+/// Seconds that one core needs for the `missing` cells, by the time that the others took; none where nothing has ended.
+fn work_left<'a>(ended: &[&Cell], missing: impl Iterator<Item = &'a Cell>, dir: &Path) -> Option<f64> {
+    let work = |cell: &Cell| expected_bytes(&cell.job.scenario);
+    let took_s: f64 =
+        ended.iter().filter_map(|cell| RunLog::read(&dir.join(&cell.folder)).ok()).map(|l| l.wall_seconds).sum();
+    let done: f64 = ended.iter().map(|cell| work(cell)).sum();
+    (done > 0.0).then(|| took_s / done * missing.map(work).sum::<f64>())
 }
 
 /// Refuses the sweep before its first run, if any of its runs would be refused over an existing result.
@@ -85,7 +219,7 @@ pub(super) struct Results<'a> {
 
 impl Results<'_> {
     fn configurations(&self) -> Vec<Configuration> {
-        configurations(&self.done.iter().map(|d| &d.figures).collect::<Vec<_>>())
+        sweep::configurations(&self.done.iter().map(|d| &d.figures).collect::<Vec<_>>())
     }
 
     /// Writes the page and the summary of all.
@@ -107,7 +241,7 @@ impl Results<'_> {
                 let records = Some(self.dir.join(&d.folder).display().to_string());
                 // Against the run of the same seed.
                 let same_seed = self.done.iter().map(|d| &d.figures).filter(|f| f.seed == d.figures.seed);
-                let alone = run::configurations(&same_seed.collect::<Vec<_>>());
+                let alone = sweep::configurations(&same_seed.collect::<Vec<_>>());
                 let mine = alone.iter().find(|c| c.axes == d.figures.axes);
                 let gain = mine.and_then(|c| c.gain(&alone));
                 Printed { records, gain, ..Printed::new(&d.figures, d.log.as_ref()) }

@@ -1,12 +1,13 @@
 //! The tables of a scenario, `[[table]]`: a figure over two axes of its sweep, seeds together, beside the figures of a
 //! source.
 
-use super::cells::{self, Cell};
+use super::cells;
 use super::failure::Failure;
 use super::table::{Table as Text, count};
 use super::{Global, interrupt, output};
 use serde::Serialize;
 use sluicenet_experiment::run::{self, Options, Outcome};
+use sluicenet_experiment::sweep::{self, Cell};
 use sluicenet_records::Existing;
 use sluicenet_records::stats::mean_over_seeds;
 use sluicenet_scenario::{Figure, Loaded, Scenario, Table, TableAxis, Workload};
@@ -48,7 +49,7 @@ struct Made {
 /// Runs all variants and shows the tables.
 pub(super) fn main(loaded: &Loaded, workers: usize, global: Global) -> Result<(), Failure> {
     let scenario = &loaded.scenario;
-    let cells = cells::cells(loaded)?;
+    let cells = sweep::cells(loaded, None)?;
     let begun = std::time::Instant::now();
     let (values, cpu_s) = values(&cells, &scenario.tables, workers, global.quiet)?;
     let made: Vec<Made> = scenario.tables.iter().enumerate().map(|(i, t)| make(i, t, &cells, &values)).collect();

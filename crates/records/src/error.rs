@@ -55,7 +55,11 @@ impl fmt::Display for RecordError {
             RecordError::Io { path, action, source } => write!(f, "{}: cannot {action}: {source}", path.display()),
             RecordError::Corrupt { path, detail } => write!(f, "{}: {detail}", path.display()),
             RecordError::Busy { dir } => {
-                write!(f, "{}: another run is writing its result here; give another directory, or wait", dir.display())
+                write!(
+                    f,
+                    "{}: another run or sweep is writing its results here; give another directory, or wait",
+                    dir.display()
+                )
             }
             RecordError::Exists { dir, detail } => {
                 write!(f, "{}: already holds {detail}; give another directory, or --force to replace it", dir.display())

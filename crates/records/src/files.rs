@@ -23,8 +23,10 @@ pub(super) const RUN_LOG: &str = "run.json";
 pub const SUMMARY: &str = "summary.json";
 /// File name of the frames captured.
 pub const CAPTURE: &str = "capture.pcapng";
+/// File name of the table of a sweep's runs.
+pub const CELLS: &str = "cells.parquet";
 /// Files computed from records. They are removed with the records, and do not count as a result by themselves.
-const MADE_OF_RECORDS: [&str; 3] = [SUMMARY, CAPTURE, "report.html"];
+const MADE_OF_RECORDS: [&str; 4] = [SUMMARY, CELLS, CAPTURE, "report.html"];
 
 /// The treatment of a directory that already holds a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,18 +49,45 @@ pub enum Found {
     Complete(Box<Manifest>),
 }
 
-/// Keeps other processes from writing to a directory until it is dropped; the end of the process releases it too.
+/// Keeps other processes from writing to a directory until it is dropped; the end of the process releases it too. A
+/// directory that was made for it and is still empty goes with it.
 #[derive(Debug)]
-pub struct Lock(#[allow(dead_code)] File);
+pub struct Lock {
+    _file: File,
+    made: Option<PathBuf>,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Some(dir) = &self.made {
+            // This fails where there is anything in it, which then stays.
+            let _ = fs::remove_dir(dir);
+        }
+    }
+}
+
+/// Who else may write into the directory of a sweep at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Nobody.
+    Alone,
+    /// Other parts of the same sweep, each of which runs cells of its own.
+    WithOtherParts,
+}
 
 /// Creates `dir` and locks it for the result of one run.
 pub fn lock(dir: &Path) -> Result<Lock, RecordError> {
+    lock_as(dir, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+}
+
+fn lock_as(dir: &Path, operation: rustix::fs::FlockOperation) -> Result<Lock, RecordError> {
+    let made = (!dir.exists()).then(|| dir.to_owned());
     create(dir)?;
     let file = File::open(dir).map_err(RecordError::io(dir, "open the directory"))?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+    match rustix::fs::flock(&file, operation) {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(RecordError::Busy { dir: dir.to_owned() }),
         // A file system without locks is used without a lock.
-        Ok(()) | Err(_) => Ok(Lock(file)),
+        Ok(()) | Err(_) => Ok(Lock { _file: file, made }),
     }
 }
 
@@ -98,20 +127,31 @@ pub fn claim(dir: &Path, run: &RunInfo, existing: Existing) -> Result<Found, Rec
     let old: Vec<PathBuf> = old.into_iter().chain(made_of_records(dir)).collect();
     let manifest = Manifest::read(dir);
     let same = |m: &Manifest| m.run.scenario_sha256 == run.scenario_sha256 && m.run.seed == run.seed;
-    let detail = detail(&manifest);
+    let mut detail = detail(&manifest);
     match (existing, manifest) {
         (Existing::Force, _) => remove(&old),
+        // Two versions may compute different results, which must not stand side by side unnoticed.
+        (Existing::Resume, Ok(m)) if m.run.tool_version != run.tool_version && m.status == Status::Complete => {
+            detail += &format!(" of sluicenet {}, and this is {}", m.run.tool_version, run.tool_version);
+            Err(RecordError::Exists { dir: dir.to_owned(), detail })
+        }
         (Existing::Resume, Ok(m)) if same(&m) && m.status == Status::Complete => Ok(Found::Complete(Box::new(m))),
         (Existing::Resume, Ok(m)) if same(&m) => remove(&old),
         _ => Err(RecordError::Exists { dir: dir.to_owned(), detail }),
     }
 }
 
-/// Makes `dir`, which need not exist yet, ready for a sweep of `scenario`. A run's result, or the sweep of another
-/// scenario, is replaced with force and refused otherwise. Files in the folders of the sweep's runs stay; each run
-/// decides about its own.
-pub fn claim_sweep(dir: &Path, scenario: &str, existing: Existing) -> Result<(), RecordError> {
-    not_a_file(dir)?;
+/// Makes `dir`, which need not exist yet, ready for a sweep of `scenario`, and locks it. A run's result, or the sweep of
+/// another scenario, is replaced with force and refused otherwise. Files in the folders of the sweep's runs stay; each
+/// run decides about its own.
+pub fn claim_sweep(dir: &Path, scenario: &str, existing: Existing, sharing: Sharing) -> Result<Lock, RecordError> {
+    let lock = lock_as(
+        dir,
+        match sharing {
+            Sharing::Alone => rustix::fs::FlockOperation::NonBlockingLockExclusive,
+            Sharing::WithOtherParts => rustix::fs::FlockOperation::NonBlockingLockShared,
+        },
+    )?;
     let refuse = |detail| Err(RecordError::Exists { dir: dir.to_owned(), detail });
     match SweepOutline::read(dir) {
         Some(sweep) if existing == Existing::Refuse || existing == Existing::Resume && sweep.scenario != scenario => {
@@ -119,7 +159,7 @@ pub fn claim_sweep(dir: &Path, scenario: &str, existing: Existing) -> Result<(),
         }
         _ => {}
     }
-    let old = if dir.exists() { result_files(dir)? } else { Vec::new() };
+    let old = result_files(dir)?;
     let is_temporary = |path: &PathBuf| path.extension() == Some(OsStr::new(TEMPORARY));
     if existing != Existing::Force && !old.iter().all(is_temporary) {
         return refuse(detail(&Manifest::read(dir)));
@@ -127,7 +167,7 @@ pub fn claim_sweep(dir: &Path, scenario: &str, existing: Existing) -> Result<(),
     if !old.is_empty() {
         remove(&old.into_iter().chain(made_of_records(dir)).collect::<Vec<_>>())?;
     }
-    Ok(())
+    Ok(lock)
 }
 
 /// A description of the result in a directory, from the directory's manifest.

@@ -25,6 +25,7 @@ mod files;
 mod manifest;
 mod part;
 mod reader;
+mod sheet;
 pub mod stats;
 pub mod tables;
 #[cfg(test)]
@@ -36,9 +37,10 @@ mod writer;
 pub use diff::{ColumnDelta, Diff, FirstDifference, TableDiff, diff};
 pub use error::RecordError;
 pub use files::write_file;
-pub use files::{CAPTURE, Existing, Found, SUMMARY, claim, claim_sweep, lock};
+pub use files::{CAPTURE, CELLS, Existing, Found, Lock, SUMMARY, Sharing, claim, claim_sweep, lock};
 pub use manifest::{Input, Manifest, PartInfo, RunInfo, RunLog, Status, peak_rss_bytes, sha256_hex};
 pub use reader::{measured_from, read, read_parts};
+pub use sheet::{SheetColumn, SheetValues, write_sheet};
 pub use tables::{
     BumpRow, DropRow, EstimateRow, FlowRow, LimiterRow, MarkRow, PauseRow, PortRow, QueryRow, QueueRow, TcpRow,
 };

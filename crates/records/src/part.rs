@@ -16,6 +16,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 
 use super::column::{Column, Columns, Data};
+use super::sheet::{SheetColumn, SheetValues};
 use super::tables::{ColumnSpec, TableSpec};
 use super::value::{Kind, Text};
 
@@ -160,6 +161,64 @@ fn write_slots<T: DataType>(
         writer.write_batch(&values, Some(&column.defined), None)?;
     }
     Ok(())
+}
+
+/// Encodes columns that no table of ours has as a complete Parquet file of one row group; each may have nulls.
+pub(super) fn sheet_bytes(columns: &[SheetColumn]) -> Result<Vec<u8>> {
+    let fields = columns.iter().map(|column| sheet_type(column).map(Arc::new)).collect::<Result<Vec<_>>>()?;
+    let schema = Arc::new(Type::group_type_builder("runs").with_fields(fields).build()?);
+    let properties = WriterProperties::builder()
+        .set_created_by(CREATED_BY.into())
+        .set_compression(Compression::SNAPPY)
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true);
+    let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build()))?;
+    if columns.iter().all(|column| column.values.is_empty()) {
+        return file.into_inner();
+    }
+    let mut group = file.next_row_group()?;
+    for column in columns {
+        let mut writer =
+            group.next_column()?.ok_or_else(|| ParquetError::General("the schema has fewer columns".into()))?;
+        match (writer.untyped(), &column.values) {
+            (ColumnWriter::BoolColumnWriter(w), SheetValues::Bool(v)) => write_nullable(w, v, |&x| x),
+            (ColumnWriter::Int64ColumnWriter(w), SheetValues::Int(v)) => write_nullable(w, v, |&x| x),
+            // Parquet has unsigned numbers as their bit pattern.
+            (ColumnWriter::Int64ColumnWriter(w), SheetValues::Count(v)) => write_nullable(w, v, |&x| x as i64),
+            (ColumnWriter::DoubleColumnWriter(w), SheetValues::Real(v)) => write_nullable(w, v, |&x| x),
+            (ColumnWriter::ByteArrayColumnWriter(w), SheetValues::Text(v)) => {
+                write_nullable(w, v, |text| ByteArray::from(text.as_str()))
+            }
+            _ => unreachable!("the schema is made from the same columns"),
+        }?;
+        writer.close()?;
+    }
+    group.close()?;
+    file.into_inner()
+}
+
+fn sheet_type(column: &SheetColumn) -> Result<Type> {
+    let (physical, logical) = match column.values {
+        SheetValues::Bool(_) => (PhysicalType::BOOLEAN, None),
+        SheetValues::Int(_) => (PhysicalType::INT64, None),
+        SheetValues::Count(_) => (PhysicalType::INT64, Some(LogicalType::integer(64, false))),
+        SheetValues::Real(_) => (PhysicalType::DOUBLE, None),
+        SheetValues::Text(_) => (PhysicalType::BYTE_ARRAY, Some(LogicalType::String)),
+    };
+    Type::primitive_type_builder(&column.name, physical)
+        .with_repetition(Repetition::OPTIONAL)
+        .with_logical_type(logical)
+        .build()
+}
+
+fn write_nullable<V, T: DataType>(
+    writer: &mut parquet::column::writer::ColumnWriterImpl<'_, T>,
+    values: &[Option<V>],
+    convert: impl Fn(&V) -> T::T,
+) -> Result<()> {
+    let levels: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
+    let present: Vec<T::T> = values.iter().flatten().map(convert).collect();
+    writer.write_batch(&present, Some(&levels), None).map(|_| ())
 }
 
 /// Appends `rows` slots to `column`, which already has `before` slots.

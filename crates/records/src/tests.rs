@@ -236,7 +236,7 @@ fn a_directory_is_one_writers_at_a_time() {
     let dir = Dir::new("records-lock");
     let first = lock(&dir.0).unwrap();
     let refused = lock(&dir.0).unwrap_err().to_string();
-    assert!(refused.contains("another run is writing"), "{refused}");
+    assert!(refused.contains("another run or sweep is writing"), "{refused}");
     drop(first);
     lock(&dir.0).unwrap();
 }

@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 
+use super::OverTime;
 use super::format::{bytes_tick, escape, number_tick, time, time_tick};
 use super::model::{Model, Row};
 use super::scale::Scale;
@@ -21,6 +22,8 @@ const TOP: f64 = 10.0;
 const BOTTOM: f64 = HEIGHT - 42.0;
 /// Steps of a distribution between two points of its curve: a panel shows no more.
 const STEPS_A_POINT: usize = 4;
+/// Picoseconds of a millisecond, the unit of time axes.
+const PS_PER_MS: f64 = 1e9;
 /// Room under a panel whose series need their key named.
 const KEY_LINE: f64 = 16.0;
 
@@ -109,14 +112,14 @@ pub(super) fn distributions(model: &Model) -> String {
     })
 }
 
-/// Slowdown over flow size, median and p99; `None` when the flows have one size or none.
+/// Slowdown over flow size, median, p99 and p99.9; `None` when the flows have one size or none.
 pub(super) fn slowdowns(model: &Model) -> Option<String> {
     let buckets = || model.rows.iter().flat_map(|row| &row.slowdown);
     if model.rows.iter().all(|row| row.slowdown.len() < 2) {
         return None;
     }
     let sizes = Scale::for_curves(buckets().map(|b| b.max_bytes as f64));
-    let scale = Scale::for_curves(buckets().flat_map(|b| [b.slowdown.p50, b.slowdown.p99]).chain([1.0]));
+    let scale = Scale::for_curves(buckets().flat_map(|b| [b.slowdown.p50, b.slowdown.p999]).chain([1.0]));
     Some(panels(model, |rows| {
         let mut svg = Svg::new("Slowdown over flow size, both logarithmic");
         svg.x_axis(sizes, bytes_tick);
@@ -126,11 +129,48 @@ pub(super) fn slowdowns(model: &Model) -> Option<String> {
                 row.slowdown.iter().map(|b| (svg_x(sizes, b.max_bytes as f64), svg_y(scale, value(b)))).collect()
             };
             svg.line(&curve(|b| b.slowdown.p50), colour(model, row), "dashed");
+            svg.line(&curve(|b| b.slowdown.p999), colour(model, row), "dotted");
             let p99 = curve(|b| b.slowdown.p99);
             svg.line(&p99, colour(model, row), "");
             // Spread along the curves, for the same reason as above.
             let at = p99.len().saturating_sub(1) * (row.series + 1) / (model.series.len() + 1);
             if let Some(&at) = p99.get(at) {
+                svg.label(at, colour(model, row), &model.series[row.series].full);
+            }
+        }
+        svg.finish()
+    }))
+}
+
+/// A course over time, a curve for each series; `None` where no run has it. `name` gives a value on the axis.
+pub(super) fn over_time(
+    model: &Model,
+    description: &str,
+    course: fn(&OverTime) -> &[f64],
+    name: fn(f64) -> String,
+) -> Option<String> {
+    let courses = || model.rows.iter().map(|row| course(&row.over_time));
+    if courses().all(|values| values.iter().all(|&value| value == 0.0)) {
+        return None;
+    }
+    let times = Scale::linear(model.rows.iter().map(|row| row.over_time.end_ps / PS_PER_MS));
+    let scale = Scale::linear(courses().flatten().copied());
+    Some(panels(model, |rows| {
+        let mut svg = Svg::new(description);
+        svg.height += KEY_LINE;
+        svg.x_axis(times, number_tick);
+        svg.text((LEFT + RIGHT) / 2.0, BOTTOM + 24.0 + KEY_LINE, "middle", "soft", "simulated time (ms)");
+        svg.y_axis(scale, name);
+        for row in rows {
+            let values = course(&row.over_time);
+            let point = |(i, &value): (usize, &f64)| {
+                (svg_x(times, row.over_time.middle_ps(i) / PS_PER_MS), svg_y(scale, value))
+            };
+            let points: Vec<_> = values.iter().enumerate().map(point).collect();
+            svg.line(&points, colour(model, row), "thin");
+            // Spread along the curves: those that lie on each other still have readable names.
+            let at = points.len().saturating_sub(1) * (row.series + 1) / (model.series.len() + 1);
+            if let (Some(&at), true) = (points.get(at), model.rows.len() > 1) {
                 svg.label(at, colour(model, row), &model.series[row.series].full);
             }
         }

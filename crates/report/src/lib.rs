@@ -16,6 +16,7 @@ pub mod format;
 mod loss_locations;
 pub mod losses;
 mod model;
+mod over_time;
 mod page;
 mod scale;
 mod streams;
@@ -28,6 +29,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use loss_locations::{Level, LossLocation};
+pub use over_time::OverTime;
 use sluicenet_experiment::run::{Figures, Streams};
 use sluicenet_records::{DropRow, FlowRow, Manifest, QueryRow, RecordError, RunInfo, Status, read, read_parts};
 pub use summary::{FlowSamples, FlowSummary, KindSummary, Times};
@@ -56,6 +58,8 @@ pub struct CellInput {
     pub reasons: BTreeMap<String, u64>,
     /// Its ports by level.
     pub levels: BTreeMap<u8, Level>,
+    /// Its course; empty where the run did not end.
+    pub over_time: OverTime,
 }
 
 impl CellInput {
@@ -79,18 +83,21 @@ impl CellInput {
         }
         let dropped: Vec<DropRow> = read(dir)?;
         let (drops, levels) = summary::loss_locations(&read(dir)?, &dropped);
+        let figures = Figures::saved(dir);
+        let end_ps = figures.as_ref().map_or(0.0, |figures| figures.simulated_us * 1e6);
         Ok(CellInput {
             run,
             status,
             queries: summary::queries(&queries),
             flows: samples.summarise(),
             // Not in the records: a run that did not end has none.
-            streams: Figures::saved(dir).map_or_else(Streams::default, |figures| figures.streams),
+            streams: figures.map_or_else(Streams::default, |figures| figures.streams),
             timeouts,
             retransmissions,
             drops,
             reasons: summary::reasons(&dropped),
             levels,
+            over_time: OverTime::read(dir, end_ps)?,
         })
     }
 }

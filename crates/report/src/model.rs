@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::CellInput;
 use super::explain::{self, Group, Seen};
 use super::loss_locations::{Level, LossLocation};
 use super::summary::{KindSummary, SIZE_BUCKETS, Times};
+use super::{CellInput, OverTime};
 use sluicenet_records::stats::{MeanInterval, SizeBucket, mean_over_seeds, slowdown_over_seeds};
 use sluicenet_scenario::{CONGESTION_KEY, FLOW_CONTROL_KEY};
 
@@ -56,6 +56,8 @@ pub(super) struct Row {
     pub reasons: BTreeMap<String, u64>,
     /// Its ports by level.
     pub levels: BTreeMap<u8, Level>,
+    /// The course of its first seed: a mean over seeds would hide bursts.
+    pub over_time: OverTime,
 }
 
 /// Completion times of a configuration.
@@ -237,6 +239,7 @@ impl Row {
             drops,
             reasons,
             levels,
+            over_time: seeds.first().map_or_else(OverTime::default, |seed| seed.over_time.clone()),
         }
     }
 

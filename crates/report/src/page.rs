@@ -1,7 +1,7 @@
 //! The page: sections in the order in which a reader asks.
 
 use super::findings::Findings;
-use super::format::{count, escape};
+use super::format::{bytes_tick, count, escape, number_tick};
 use super::model::Model;
 use super::{CellInput, Options, charts, streams, tables};
 use sluicenet_experiment::run::{WORK, WORLD};
@@ -42,10 +42,14 @@ pub(super) fn render(model: &Model, inputs: &[&CellInput], options: &Options) ->
         let note = "Flows that began after the warm-up. Slowdown is completion time over that in an empty network. Timers, held and queues are means per flow: \
                     waiting for a retransmission timer, held by PFC, and round-trip time above the smallest.";
         let curves = charts::slowdowns(model).map_or(String::new(), |curves| {
-            format!("<h3>Slowdown by flow size</h3><p class=\"key\">Solid: p99. Dashed: median.</p>{}", panels(&curves))
+            format!(
+                "<h3>Slowdown by flow size</h3><p class=\"key\">Solid: p99. Dotted: p99.9. Dashed: median.</p>{}",
+                panels(&curves)
+            )
         });
         body += &section("Flows", note, &(tables::flows(model) + &curves));
     }
+    body += &over_time(model);
     body += &section("Words", "", &words(model));
     body += &section("What was run", "", &provenance(inputs, options));
 
@@ -92,6 +96,42 @@ fn completion(model: &Model, what: &str) -> String {
         // A bar beside nothing says less than the numbers below it.
         section(&title, &share, &(panels(&curves) + &table))
     }
+}
+
+/// Payload, pauses and queues over time, those that the runs recorded.
+fn over_time(model: &Model) -> String {
+    let charts = [
+        (
+            "Throughput",
+            "Payload of all flows together, in Gb/s. A flow's bytes are spread evenly over its time.",
+            charts::over_time(
+                model,
+                "Payload of all flows over time, linear",
+                |course| &course.payload_gbps,
+                number_tick,
+            ),
+        ),
+        (
+            "Pauses",
+            "Outputs that a PFC pause held, on average over an interval.",
+            charts::over_time(model, "Paused outputs over time, linear", |course| &course.paused, number_tick),
+        ),
+        (
+            "Queues",
+            "The longest of the recorded queues (<code>record.queues</code>) in each interval.",
+            charts::over_time(model, "Longest queue over time, linear", |course| &course.queue_bytes, bytes_tick),
+        ),
+    ];
+    let part = |(title, key, chart): (&str, &str, Option<String>)| {
+        let chart = chart?;
+        Some(format!("<h3>{title}</h3><p class=\"key\">{key}</p>{}", panels(&chart)))
+    };
+    let parts: String = charts.into_iter().filter_map(part).collect();
+    if parts.is_empty() {
+        return String::new();
+    }
+    let seeds = if model.has_seeds() { " With several seeds, the course is that of the first." } else { "" };
+    section("Over time", &format!("Each point covers 1/160 of its run.{seeds}"), &parts)
 }
 
 fn panels(figures: &str) -> String {

@@ -122,6 +122,18 @@ fn cell(axes: &[(&str, &str)], rng: &mut Rng, seed: u64, (typical, late): (f64, 
         drops,
         reasons,
         levels,
+        over_time: over_time(late, pause > 0),
+    }
+}
+
+/// A course of 160 intervals, with a queue in the middle; pauses only where there are any.
+fn over_time(late: f64, has_pauses: bool) -> OverTime {
+    let course = |height: f64| (0..160).map(|i| height * (1.0 + (f64::from(i) / 9.0).sin())).collect();
+    OverTime {
+        end_ps: 40.0 * MS,
+        payload_gbps: course(90.0 + 40.0 * late),
+        paused: if has_pauses { course(12.0) } else { Vec::new() },
+        queue_bytes: course(30_000.0 * (1.0 + late)),
     }
 }
 
@@ -210,7 +222,13 @@ fn a_sweep_of_flow_controls() {
     assert!(page.contains("<h1>Lossless end to end, a query completes "));
     assert!(page.contains(", ZZ none."));
     // Three panels of four curves each, twice: distributions and slowdown, where p99 and the median are two.
-    assert_eq!(page.matches("<figcaption>").count(), 9);
+    // Over time three panels each of throughput, pauses and queues.
+    assert_eq!(page.matches("<figcaption>").count(), 18);
+    for part in ["<h2>Over time</h2>", "<h3>Throughput</h3>", "<h3>Pauses</h3>", "<h3>Queues</h3>", "together, in Gb/s"]
+    {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(page.contains("Dotted: p99.9") && page.contains("the course is that of the first"));
     for name in
         ["NewReno ZZ", "CUBIC LL", "Vegas LZ", "edge switch", "aggregation switch", "core switch", "lost, virtual"]
     {
@@ -277,7 +295,8 @@ fn one_tcp_stands_beside_its_distribution() {
     let cells: Vec<CellInput> = sweep().into_iter().filter(|cell| cell.run.axes[0].1 == "cubic").collect();
     let page = page("cubic.html", &cells, &Options::default());
     assert_balanced(&page);
-    assert_eq!(page.matches("<figure>").count(), 3, "bars, distributions, slowdown");
+    let all = "bars, distributions, slowdown; throughput, pauses, queues";
+    assert_eq!(page.matches("<figure>").count(), 6, "{all}");
     assert_eq!(page.matches("<figcaption>").count(), 0);
     assert!(page.contains("<span>LL 127\u{202f}ms \u{2192} ZZ"), "a single group needs no name");
 }

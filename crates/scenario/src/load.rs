@@ -78,6 +78,22 @@ impl Scenario {
         Loaded::new(name.into(), text.into(), overrides, Files::new(folder.map(Path::to_path_buf)))
     }
 
+    /// As [`Scenario::parse_in`], on a machine that may lack the input files: those among `inputs` are not read again.
+    ///
+    /// # Errors
+    /// As [`Scenario::load_with`].
+    pub fn parse_with_inputs(
+        text: &str,
+        name: &str,
+        folder: &Path,
+        overrides: &[String],
+        inputs: Vec<Input>,
+    ) -> Result<Loaded> {
+        let mut files = Files::new(Some(folder.to_path_buf()));
+        files.inputs = inputs.into_iter().map(|input| (input.path, input.bytes)).collect();
+        Loaded::new(name.into(), text.into(), overrides, files)
+    }
+
     /// One text for equal scenarios: JSON with every default resolved and every quantity in base units. Together with
     /// the bytes of [`Loaded::inputs`] it is all a run depends on.
     ///

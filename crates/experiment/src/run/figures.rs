@@ -140,7 +140,7 @@ impl Completion {
     }
 
     /// The times, without the smallest, which is not kept.
-    pub(super) fn summary_us(&self) -> Summary {
+    pub(crate) fn summary_us(&self) -> Summary {
         Summary {
             count: self.finished as usize,
             mean: self.mean_us,

@@ -10,7 +10,6 @@ mod figures;
 mod flow_level;
 mod messages;
 mod streams;
-mod sweep;
 
 use crate::build::{self, Built};
 use crate::workload;
@@ -28,7 +27,6 @@ use sluicenet_sim::audit::Totals;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 pub use streams::{INTERVALS, Stream, Streams, mbps};
-pub use sweep::{Configuration, FlowsBeside, SweepRun, SweepSummary, configurations};
 
 /// Picoseconds of a second.
 const PS_PER_S: u128 = 1_000_000_000_000;

@@ -1,9 +1,10 @@
 //! Results of a sweep's runs, by configuration: the seeds of a configuration are taken together.
 
-use super::{Figures, us};
+use super::table;
+use crate::run::{Figures, us};
 use serde::{Deserialize, Serialize};
 use sluicenet_records::stats::{Summary, mean_over_seeds};
-use sluicenet_records::{RecordError, SUMMARY, write_file};
+use sluicenet_records::{CELLS, RecordError, SUMMARY, write_file, write_sheet};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -126,11 +127,12 @@ impl SweepSummary {
         serde_json::from_str(&std::fs::read_to_string(dir.join(SUMMARY)).ok()?).ok()
     }
 
-    /// Writes it into the sweep's directory, which is created.
+    /// Writes it into the sweep's directory, which is created, and its runs as a table beside it.
     pub fn save(&self, dir: &Path) -> Result<(), RecordError> {
         std::fs::create_dir_all(dir).map_err(RecordError::io(dir, "create the directory"))?;
         let text = serde_json::to_string_pretty(self).unwrap_or_default() + "\n";
-        write_file(&dir.join(SUMMARY), text.as_bytes())
+        write_file(&dir.join(SUMMARY), text.as_bytes())?;
+        write_sheet(&dir.join(CELLS), &table::columns(&self.runs))
     }
 }
 

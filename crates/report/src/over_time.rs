@@ -1,0 +1,118 @@
+//! A run over time, in intervals: payload, pauses, the longest queue. Courses are means or maxima of an interval, so that a
+//! page takes no more for a long run than for a short one.
+
+use sluicenet_records::{FlowRow, PauseRow, QueueRow, RecordError, read, read_parts};
+use std::path::Path;
+
+/// Intervals of a run: about as many as a panel has points to show.
+const INTERVALS: usize = 160;
+
+/// What a run did in each of its intervals; a course without records is empty.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OverTime {
+    /// Simulated time of all intervals together, in picoseconds.
+    pub end_ps: f64,
+    /// Payload of all flows, in Gb/s. A flow's bytes are spread evenly over its time.
+    pub payload_gbps: Vec<f64>,
+    /// Outputs that a pause held, on average.
+    pub paused: Vec<f64>,
+    /// The longest of the sampled queues, in bytes.
+    pub queue_bytes: Vec<f64>,
+}
+
+impl OverTime {
+    /// From the records in `dir` of a run that lasted `end_ps`.
+    pub fn read(dir: &Path, end_ps: f64) -> Result<OverTime, RecordError> {
+        let mut course = OverTime { end_ps, ..OverTime::default() };
+        if end_ps < 1.0 {
+            return Ok(course);
+        }
+        let mut payload = Bins::new(end_ps);
+        for part in read_parts::<FlowRow>(dir)? {
+            for flow in part? {
+                let (start, bits) = (flow.start_ps as f64, 8.0 * flow.delivered_bytes as f64);
+                let end = flow.fct_ps.map_or(end_ps, |fct| start + fct as f64);
+                // Bits over picoseconds are Tb/s.
+                payload.spread(start, end, 1e3 * bits / (end - start).max(1.0));
+            }
+        }
+        let mut paused = Bins::new(end_ps);
+        for pause in read::<PauseRow>(dir)? {
+            let start = pause.start_ps as f64;
+            paused.spread(start, pause.duration_ps.map_or(end_ps, |d| start + d as f64), 1.0);
+        }
+        let mut queue = Bins::new(end_ps);
+        for part in read_parts::<QueueRow>(dir)? {
+            part?.iter().for_each(|sample| queue.raise(sample.time_ps as f64, sample.bytes as f64));
+        }
+        course.payload_gbps = payload.used();
+        course.paused = paused.used();
+        course.queue_bytes = queue.used();
+        Ok(course)
+    }
+
+    /// The middle of an interval, in picoseconds.
+    pub fn middle_ps(&self, interval: usize) -> f64 {
+        self.end_ps * (interval as f64 + 0.5) / INTERVALS as f64
+    }
+}
+
+/// A value for each interval.
+struct Bins {
+    width_ps: f64,
+    values: Vec<f64>,
+    is_used: bool,
+}
+
+impl Bins {
+    fn new(end_ps: f64) -> Bins {
+        Bins { width_ps: end_ps / INTERVALS as f64, values: vec![0.0; INTERVALS], is_used: false }
+    }
+
+    fn interval(&self, time_ps: f64) -> usize {
+        ((time_ps / self.width_ps) as usize).min(INTERVALS - 1)
+    }
+
+    /// Adds `value` from `start` to `end`, to each interval by its share.
+    fn spread(&mut self, start: f64, end: f64, value: f64) {
+        self.is_used = true;
+        for i in self.interval(start)..=self.interval(end) {
+            let from = self.width_ps * i as f64;
+            let share = (end.min(from + self.width_ps) - start.max(from)) / self.width_ps;
+            self.values[i] += value * share.max(0.0);
+        }
+    }
+
+    /// Raises an interval to `value`.
+    fn raise(&mut self, time_ps: f64, value: f64) {
+        self.is_used = true;
+        let i = self.interval(time_ps);
+        self.values[i] = self.values[i].max(value);
+    }
+
+    fn used(self) -> Vec<f64> {
+        if self.is_used { self.values } else { Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_shared_by_the_intervals_that_it_covers() {
+        let mut bins = Bins::new(160.0);
+        assert!(Bins::new(1.0).used().is_empty());
+        bins.spread(0.5, 3.0, 2.0);
+        bins.spread(159.0, 160.0, 1.0);
+        bins.spread(7.25, 7.75, 4.0);
+        assert_eq!(bins.values[..4], [1.0, 2.0, 2.0, 0.0]);
+        assert_eq!((bins.values[7], bins.values[159]), (2.0, 1.0));
+        assert_eq!(bins.values.iter().sum::<f64>(), 2.0 * 2.5 + 1.0 + 2.0);
+        let mut queue = Bins::new(160.0);
+        queue.raise(3.2, 5.0);
+        queue.raise(3.9, 4.0);
+        queue.raise(160.0, 1.0);
+        assert_eq!((queue.values[3], queue.values[159]), (5.0, 1.0));
+    }
+}
