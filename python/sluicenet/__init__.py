@@ -12,7 +12,7 @@ Times in tables are whole picoseconds, in columns named ``*_ps``; those of a sum
 import json
 from typing import Any
 
-from . import _native, plot
+from . import _native, export, plot
 from ._compare import Diff, diff
 from ._errors import ClusterError, Interrupted, RecordError, RunError, ScenarioError, ScenarioWarning, SluicenetError
 from ._load import load
@@ -41,6 +41,7 @@ __all__ = [
     "Table",
     "__version__",
     "diff",
+    "export",
     "load",
     "plot",
     "report",

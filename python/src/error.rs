@@ -4,6 +4,7 @@ use pyo3::PyErr;
 use sluicenet_experiment::run::RunError as LabRunError;
 use sluicenet_records::RecordError as LabRecordError;
 use sluicenet_scenario::Error as LabScenarioError;
+use std::path::PathBuf;
 
 pyo3::import_exception!(sluicenet._errors, ScenarioError);
 pyo3::import_exception!(sluicenet._errors, RecordError);
@@ -34,6 +35,11 @@ pub fn records(e: LabRecordError) -> PyErr {
         LabRecordError::Busy { dir } => (e.to_string(), dir.clone()),
         LabRecordError::Io { path, .. } | LabRecordError::Corrupt { path, .. } => (e.to_string(), path.clone()),
     };
+    record(text, path)
+}
+
+/// Result files that cannot be read or written, in these words.
+pub fn record(text: String, path: PathBuf) -> PyErr {
     RecordError::new_err((text, path))
 }
 

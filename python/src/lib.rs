@@ -3,6 +3,7 @@
 //! What Python sees is in `sluicenet/`; this crate only crosses the border. Its stub is `sluicenet/_native.pyi`.
 
 mod error;
+mod export;
 mod fat_tree;
 mod records;
 mod run;
@@ -13,6 +14,8 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _native {
+    #[pymodule_export]
+    use super::export::{export_hpcc, export_htsim, export_perfetto};
     #[pymodule_export]
     use super::fat_tree::{
         Classifier, Detour, Entry, Failures, FatTree, HierarchicalTree, Peer, Placement, Scheduler, Switch,

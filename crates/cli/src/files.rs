@@ -2,63 +2,26 @@
 
 use super::failure::Failure;
 use sluicenet_dataplane::leftovers::{self, Leftover};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use sluicenet_records::NewFile;
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// The page.
 pub(super) const REPORT: &str = "report.html";
 
-/// Tries at an unused name.
-const NAMES_MAX: u32 = 1_000;
-
 /// Writes a file so that its name holds all of it or nothing. A target that is no file, as a pipe or a terminal, is
 /// written to directly.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let fail = |e: io::Error| Failure::Failed(format!("{}: cannot write: {e}", path.display()));
-    let Some(target) = replace_target(path).map_err(fail)? else { return fs::write(path, text).map_err(fail) };
-    let (temporary, mut file) = beside(&target).map_err(fail)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&temporary, &target));
-    written.map_err(|e| {
-        let _ = fs::remove_file(&temporary);
-        fail(e)
-    })
+    let mut file = NewFile::create(path).map_err(fail)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.finish()).map_err(fail)
 }
 
 /// Fails where `write` could not write the file, before any work for its content is done. Leaves no file behind, and
 /// existing files alone.
 pub(super) fn can_write(path: &Path) -> Result<(), Failure> {
-    let try_beside = |target: PathBuf| beside(&target).and_then(|(temporary, _)| fs::remove_file(temporary));
-    let tried = replace_target(path).and_then(|target| target.map_or(Ok(()), try_beside));
-    tried.map_err(|e| Failure::Input(format!("{}: cannot write: {e}", path.display())))
-}
-
-/// The file that is to be replaced or made, behind links; `None` for a device or a pipe, which cannot be replaced.
-fn replace_target(path: &Path) -> io::Result<Option<PathBuf>> {
-    match fs::metadata(path) {
-        Ok(what) if what.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        Ok(what) if what.is_file() => fs::canonicalize(path).map(Some),
-        Ok(_) => Ok(None),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Some(path.into())),
-        Err(e) => Err(e),
-    }
-}
-
-/// A new file in the same folder, under an unused name.
-fn beside(target: &Path) -> io::Result<(PathBuf, File)> {
-    let name = target.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
-    let process = std::process::id();
-    for number in 0..NAMES_MAX {
-        // A name of 255 bytes is as long as most file systems have them.
-        let short: String = name.chars().take(40).collect();
-        let temporary = target.with_file_name(format!(".{short}.{process}-{number}.tmp"));
-        match OpenOptions::new().write(true).create_new(true).open(&temporary) {
-            Ok(file) => return Ok((temporary, file)),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
+    NewFile::check(path).map_err(|e| Failure::Input(format!("{}: cannot write: {e}", path.display())))
 }
 
 /// A directory that is gone when this is.

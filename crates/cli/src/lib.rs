@@ -13,6 +13,7 @@ mod controller;
 mod demo;
 mod diff;
 mod doctor;
+mod export;
 mod fabric;
 mod failure;
 mod faults;
@@ -89,6 +90,8 @@ enum Verb {
     Report(report::Report),
     /// Compare two results row by row
     Diff(diff::Diff),
+    /// Write a result in the formats of HPCC's simulator, htsim or Perfetto
+    Export(export::Export),
     /// Measure the switch, beside others, and the simulator
     Bench(bench::Bench),
     /// The lossless switch for guests, containers and processes
@@ -149,6 +152,7 @@ pub fn main() -> ExitCode {
         Verb::Sweep(v) => v.main(global),
         Verb::Report(v) => v.main(global),
         Verb::Diff(v) => v.main(global),
+        Verb::Export(v) => v.main(global),
         Verb::Bench(v) => v.main(global),
         Verb::Switch(v) => v.main(global),
         Verb::Bump(v) => v.main(global),

@@ -66,6 +66,13 @@ impl Bar {
         self.draw(&state.cells, &simulated.unwrap_or_default());
     }
 
+    /// Work that is no run says which part of it is done, from 0 to 1.
+    pub fn share(&self, done: f64) {
+        let elapsed = self.start.elapsed().as_secs_f64();
+        self.bar.set_position((done * STEPS as f64) as u64);
+        self.bar.set_message(left(done, elapsed));
+    }
+
     /// A run has ended, or there was nothing to do.
     pub fn finished(&self, cell: usize) {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
@@ -83,11 +90,9 @@ impl Bar {
             1 => String::new(),
             n => format!("{} of {n} runs, ", cells.iter().filter(|c| c.finished).count()),
         };
-        // An estimate from the first moments would be wild.
-        let left = if done > 0.01 && elapsed > 0.5 {
-            format!(", {:.0} s left", elapsed * (1.0 - done) / done)
-        } else {
-            String::new()
+        let left = match left(done, elapsed) {
+            left if left.is_empty() => left,
+            left => format!(", {left}"),
         };
         self.bar.set_position((done * STEPS as f64) as u64);
         self.bar.set_message(format!("{cell}{simulated}{}hops/s{left}", short(hops as f64 / elapsed.max(0.001))));
@@ -96,5 +101,13 @@ impl Bar {
     /// Takes the bar away.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// The time left; nothing in the first moments, when an estimate would be wild.
+fn left(done: f64, elapsed_s: f64) -> String {
+    match done > 0.01 && elapsed_s > 0.5 {
+        true => format!("{:.0} s left", elapsed_s * (1.0 - done) / done),
+        false => String::new(),
     }
 }

@@ -26,7 +26,17 @@ pub const CAPTURE: &str = "capture.pcapng";
 /// File name of the table of a sweep's runs.
 pub const CELLS: &str = "cells.parquet";
 /// Files computed from records. They are removed with the records, and do not count as a result by themselves.
-const MADE_OF_RECORDS: [&str; 4] = [SUMMARY, CELLS, CAPTURE, "report.html"];
+const MADE_OF_RECORDS: [&str; 8] = [
+    SUMMARY,
+    CELLS,
+    CAPTURE,
+    "report.html",
+    // The exports, under the names that they have without `-o`.
+    "hpcc-fct.txt",
+    "hpcc-pfc.txt",
+    "hpcc-qlen.txt",
+    "htsim-flows.txt",
+];
 
 /// The treatment of a directory that already holds a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

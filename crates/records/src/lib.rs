@@ -23,6 +23,7 @@ mod diff;
 mod error;
 mod files;
 mod manifest;
+mod new_file;
 mod part;
 mod reader;
 mod sheet;
@@ -39,6 +40,7 @@ pub use error::RecordError;
 pub use files::write_file;
 pub use files::{CAPTURE, CELLS, Existing, Found, Lock, SUMMARY, Sharing, claim, claim_sweep, lock};
 pub use manifest::{Input, Manifest, PartInfo, RunInfo, RunLog, Status, peak_rss_bytes, sha256_hex};
+pub use new_file::NewFile;
 pub use reader::{measured_from, read, read_parts};
 pub use sheet::{SheetColumn, SheetValues, write_sheet};
 pub use tables::{

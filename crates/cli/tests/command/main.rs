@@ -7,5 +7,6 @@ mod cli_stopped;
 mod cli_sweep;
 mod command;
 mod docs;
+mod export;
 mod fat_tree;
 mod packaging;
