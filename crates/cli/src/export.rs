@@ -162,7 +162,7 @@ fn with_bar<T>(
     global: Global,
     export: impl FnOnce(&mut dyn FnMut(f64)) -> Result<T, ExportError>,
 ) -> Result<T, Failure> {
-    let bar = Bar::new(1, global.quiet);
+    let bar = Bar::new(&[1.0], global.quiet);
     let exported = export(&mut |done| bar.share(done));
     bar.clear();
     exported.map_err(Failure::input)
