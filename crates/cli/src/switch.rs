@@ -512,7 +512,7 @@ impl Run {
 impl HelperArgs {
     /// Opens devices for the switch at the other end of the standard input.
     fn main(self, global: Global) -> Result<(), Failure> {
-        let config = self.run.config(Config::load_without_keys)?;
+        let config = self.run.config(if self.worker { helper::load } else { Config::load_without_keys })?;
         log::start(config.log, global.quiet);
         let socket = std::io::stdin().as_fd().try_clone_to_owned();
         let served = socket.and_then(|socket| match self.worker {

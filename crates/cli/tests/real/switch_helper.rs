@@ -101,6 +101,12 @@ fn a_helper_that_dies_is_started_again_and_frames_go_on() {
     for round in 0..3 {
         rest(&running);
         let worker = children(helper)[0];
+        // The switch obeys the file that it has read, whatever has become of the file.
+        match round {
+            1 => running.write("log = \"json\"\n"),
+            2 => running.write("[switch"),
+            _ => {}
+        }
         kill(worker);
         let changes = |status: &Status| -> u64 {
             status.ports.iter().filter_map(|port| port.counters.get("queue_changes")).sum()

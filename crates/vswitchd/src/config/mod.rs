@@ -189,8 +189,12 @@ impl Config {
     /// # Errors
     /// As [`Config::load`], but for the files of keys.
     pub fn load_without_keys(path: &Path) -> Result<Config> {
-        let doc = Document::parse(&path.display().to_string(), &text_of(path)?)?;
-        Config::read(path, &doc, Keys::Leave)
+        Config::parse_without_keys(path, &text_of(path)?)
+    }
+
+    /// The same, of the text of a file.
+    pub(crate) fn parse_without_keys(path: &Path, text: &str) -> Result<Config> {
+        Config::read(path, &Document::parse(&path.display().to_string(), text)?, Keys::Leave)
     }
 
     /// The settings of a switch without a file: it takes ports by commands.
@@ -507,7 +511,7 @@ pub(super) fn one_tenant(one: &str, other: &str, namespace: &str) -> String {
 }
 
 /// The text of a file, of a bounded size.
-pub(super) fn text_of(path: &Path) -> Result<String> {
+pub(crate) fn text_of(path: &Path) -> Result<String> {
     let name = path.display().to_string();
     let bytes = sluicenet_scenario::formats::read_bounded(path, &name, FILE_BYTES_MAX)?;
     String::from_utf8(bytes).map_err(|e| Error::not_text(name, e.as_bytes(), e.utf8_error().valid_up_to()))

@@ -5,9 +5,11 @@
 //! 3. those of the [records](crate::attach::record) of commands: only root, or the user who started the switch, writes them.
 
 use super::Device;
+use super::in_force::InForce;
 use crate::attach::record::Records;
-use crate::config::{Config, UPLINK_NAME, port_from_words};
+use crate::config::{Config, UPLINK_NAME, port_from_words, text_of};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// Identifies a version of a file: device, number, size, and time of change in seconds and nanoseconds.
 type Version = (u64, u64, u64, i64, i64);
@@ -16,23 +18,26 @@ type Version = (u64, u64, u64, i64, i64);
 #[derive(Debug)]
 pub(super) struct Known {
     in_force: Config,
-    /// A later version of the file.
-    latest: Option<Config>,
+    /// A later version of the file, and its text.
+    latest: Option<(Config, String)>,
     version: Option<Version>,
+    /// Where the next worker finds the text.
+    memory: Option<InForce>,
 }
 
 impl Known {
-    /// The file as it was at the start.
-    pub fn new(config: Config) -> Known {
-        let version = version(&config);
-        Known { in_force: config, latest: None, version }
+    /// The file as the switch obeys it, which may have changed since.
+    pub fn new(config: Config, memory: Option<InForce>) -> Known {
+        Known { in_force: config, latest: None, version: None, memory }
     }
 
     /// The switch obeys the file as it is now.
     pub fn reloaded(&mut self) {
         self.look();
-        if let Some(latest) = self.latest.take() {
+        if let Some((latest, text)) = self.latest.take() {
             self.in_force = latest;
+            // Without it, the next worker opens devices of the file before this one.
+            self.memory.iter().for_each(|memory| drop(memory.keep(&text)));
         }
     }
 
@@ -45,7 +50,7 @@ impl Known {
             return Ok(());
         }
         self.look();
-        let later = self.latest.as_ref().and_then(|latest| device_in(latest, port));
+        let later = self.latest.as_ref().and_then(|(latest, _)| device_in(latest, port));
         let recorded = recorded(&self.in_force, port);
         match [&later, &recorded].into_iter().any(|named| named.as_ref() == Some(device)) {
             true => Ok(()),
@@ -65,9 +70,15 @@ impl Known {
         let now = version(&self.in_force);
         if now != self.version {
             self.version = now;
-            self.latest = Config::load_without_keys(&self.in_force.file).ok().or(self.latest.take());
+            self.latest = read(&self.in_force.file).or(self.latest.take());
         }
     }
+}
+
+/// A file and its text, unless it has errors.
+fn read(file: &Path) -> Option<(Config, String)> {
+    let text = text_of(file).ok()?;
+    Some((Config::parse_without_keys(file, &text).ok()?, text))
 }
 
 fn version(config: &Config) -> Option<Version> {
@@ -118,7 +129,7 @@ mod tests {
     #[test]
     fn only_devices_of_the_file_and_of_records_are_opened() {
         let folder = Dir::new("helper-known");
-        let mut known = Known::new(file(&folder, "red1"));
+        let mut known = Known::new(file(&folder, "red1"), Some(InForce::new().unwrap()));
         assert_eq!(known.allows("red1", &veth("red1")), Ok(()));
         let packet = Device::Packet { device: "eno1".into(), netns: None };
         for (port, device) in
@@ -137,6 +148,10 @@ mod tests {
         known.reloaded();
         assert_eq!(known.allows("red1", &veth("other")), Ok(()));
         assert!(known.allows("red1", &veth("red1")).is_err());
+        // The next worker knows the file that was reloaded, whatever has become of it.
+        let kept = known.memory.as_ref().unwrap().text().unwrap();
+        let mut next = Known::new(Config::parse_without_keys(&folder.0.join("vs.toml"), &kept).unwrap(), None);
+        assert_eq!(next.allows("red1", &veth("other")), Ok(()));
         // A record counts as long as it is there, and only for its own port.
         let records = Records::at(&folder.0.join("vs.sock"));
         drop(records.lock().unwrap());

@@ -13,6 +13,7 @@
 //! one, and a port gets another one when it needs it.
 
 pub(crate) mod device;
+mod in_force;
 mod keeper;
 mod known;
 mod message;
@@ -23,6 +24,7 @@ use crate::failure::Failure;
 use crate::privileges;
 use crate::status::HelperStatus;
 pub(crate) use device::{Device, Facts, Handed, Place};
+pub use in_force::load;
 use keeper::RemoteKeeper;
 use message::{Ask, Call, Called, Channel, Told};
 pub use serve::serve;
@@ -31,7 +33,7 @@ use sluicenet_dataplane::kernel::parts::Parts;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 pub use supervise::supervise;
@@ -105,7 +107,7 @@ impl Helper {
 
     fn start(command: &mut Command) -> io::Result<Helper> {
         let (ours, theirs) = Channel::pair()?;
-        let child = supervise::spawn(command, theirs.into_socket());
+        let child = supervise::spawn(command, theirs.into_socket(), Stdio::null());
         let child = child.map_err(|e| io::Error::new(e.kind(), format!("the helper cannot be started: {e}")))?;
         let pid = child.id();
         Helper::new(ours, Process::Child { child: Mutex::new(child), pid })

@@ -1,6 +1,7 @@
 //! The process of a helper.
 
 use super::device::{Device, Handed};
+use super::in_force::InForce;
 use super::known::Known;
 use super::message::{Ask, Call, Called, Channel, Told};
 use crate::config::Config;
@@ -51,7 +52,7 @@ pub fn serve(config: Config, socket: OwnedFd) -> io::Result<()> {
     privileges::drop_all_but(kept(&config), None)?;
     let ports_max = config.ports_max + BEYOND;
     let shared = Arc::new(Shared {
-        known: Mutex::new(Known::new(config)),
+        known: Mutex::new(Known::new(config, InForce::own())),
         ports: AtomicUsize::new(0),
         ports_max,
         told: Mutex::new(None),

@@ -1,5 +1,6 @@
 //! The process that starts a worker, and starts it again if it dies: without one, tenants whose queues are held could send no more.
 
+use super::in_force::InForce;
 use super::serve::{begin, kept};
 use crate::config::Config;
 use crate::privileges;
@@ -15,11 +16,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A worker that ran for this time had started well.
 const WELL: Duration = Duration::from_secs(10);
 
-/// Starts a process of a helper, whose standard input is the socket to the switch.
-pub(super) fn spawn(command: &mut Command, socket: OwnedFd) -> io::Result<Child> {
-    let child = command.stdin(Stdio::from(socket)).stdout(Stdio::null()).spawn();
-    // The command would keep the socket open.
-    command.stdin(Stdio::null());
+/// Starts a process of a helper, whose standard input is the socket to the switch. Its standard output is not for people.
+pub(super) fn spawn(command: &mut Command, socket: OwnedFd, output: Stdio) -> io::Result<Child> {
+    let child = command.stdin(Stdio::from(socket)).stdout(output).spawn();
+    // The command would keep them open.
+    command.stdin(Stdio::null()).stdout(Stdio::null());
     child
 }
 
@@ -30,10 +31,10 @@ pub(super) fn spawn(command: &mut Command, socket: OwnedFd) -> io::Result<Child>
 pub fn supervise(config: &Config, socket: OwnedFd, command: &mut Command) -> io::Result<()> {
     let calls = begin(socket)?;
     privileges::drop_all_but(kept(config), None)?;
-    let mut pause = PAUSE;
+    let (in_force, mut pause) = (InForce::new()?, PAUSE);
     loop {
         let started = Instant::now();
-        let mut worker = spawn(command, calls.try_clone()?)?;
+        let mut worker = spawn(command, calls.try_clone()?, Stdio::from(in_force.try_clone()?))?;
         let status = worker.wait()?;
         if calls.has_ended() {
             return Ok(());
