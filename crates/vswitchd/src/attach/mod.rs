@@ -514,9 +514,15 @@ pub fn remove_port(control: &Path, name: &str) -> Result<String, AttachError> {
 /// The name and the MTU of the switch.
 fn about(control: &Path) -> Result<About, AttachError> {
     match answer(control, &Request::About)? {
-        Answer::About(about) => Ok(about),
+        // A namespace is named after it, with the privileges of whoever asks; the switch has none.
+        Answer::About(about) if is_file_name(&about.name) => Ok(about),
+        Answer::About(about) => Err(AttachError::Refused(format!("{:?}: this is no name of a switch", about.name))),
         other => Err(AttachError::Refused(format!("an answer that is none: {other:?}"))),
     }
+}
+
+fn is_file_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\0'])
 }
 
 fn request(control: &Path, request: &Request) -> Result<String, AttachError> {
@@ -631,6 +637,16 @@ mod tests {
         assert!(matches!(remove(&[BUSY]), (AttachError::Busy(_), true)));
         assert!(matches!(remove(&[""]), (AttachError::Unanswered(_), true)));
         assert!(matches!(remove(&[NO_PORT]), (AttachError::NoSuchPort(_), false)));
+    }
+
+    #[test]
+    fn no_namespace_is_named_as_a_switch_likes() {
+        let folder = Dir::new("attach-about");
+        let (control, served) =
+            switch(&folder, &["{\"about\":{\"name\":\"../../x\",\"mtu\":null,\"ports_free\":1}}\n"]);
+        let refused = attach(&control, &wanted("red1")).unwrap_err().to_string();
+        assert_eq!(refused, "\"../../x\": this is no name of a switch");
+        assert_eq!((served.join().unwrap().len(), Records::at(&control).all().unwrap()), (1, vec![]));
     }
 
     #[test]
