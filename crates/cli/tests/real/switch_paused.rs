@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sluicenet_dataplane::kernel::lan::{DEVICE, Lan, Wiring};
 use sluicenet_dataplane::kernel::load::Sender;
 use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_node::vale::ISOLATION_TIME;
 use sluicenet_testkit::Dir;
 use sluicenet_testkit::netns::{Namespaces, missing};
 use sluicenet_vswitchd::status::Status;
@@ -20,6 +21,9 @@ use std::time::{Duration, Instant};
 const PAYLOAD: usize = 1000;
 /// Half of the time after which a receiver is isolated.
 const PAUSE: Duration = Duration::from_secs(5);
+/// A pause after which nothing is said about losses. The reader reads on a moment after it.
+const TOO_LONG: Duration = Duration::from_millis(8_000);
+const _: () = assert!(TOO_LONG.as_millis() as u64 * 1_000_000_000 < ISOLATION_TIME.0);
 /// Datagrams of a sender before the pause, and after it.
 const MOVING: u64 = 10_000;
 
@@ -68,11 +72,12 @@ fn wait(what: &str, so: impl Fn() -> bool) {
     }
 }
 
-/// A sender at full speed, and a reader that stops meanwhile. Returns the number of datagrams, none of which was lost.
-fn pause(from: &Namespace, reader: Reader, sends_from: &Running, receives_at: &Running) -> u64 {
+/// A sender at full speed, and a reader that stops meanwhile. Returns the number of datagrams, none of which was lost; `None` if
+/// this machine made the pause so long that the reader may have been isolated.
+fn pause(from: &Namespace, reader: Reader, sends_from: &Running, receives_at: &Running) -> Option<u64> {
     let (halt, counted) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut sender = Sender::new(from, 0, reader.at, PAYLOAD).unwrap();
-    let sent = std::thread::scope(|scope| {
+    let (sent, paused) = std::thread::scope(|scope| {
         let (halt, counted) = (&halt, &counted);
         let sending = scope.spawn(move || {
             while !halt.load(Ordering::Relaxed) {
@@ -93,12 +98,17 @@ fn pause(from: &Namespace, reader: Reader, sends_from: &Running, receives_at: &R
         sends_from.until("the sender waits", |s| s.ports.iter().any(|port| port.input.iter().sum::<u32>() > 0));
         std::thread::sleep(PAUSE.saturating_sub(stopped.elapsed()));
         reader.signal(Signal::CONT);
+        let paused = stopped.elapsed();
         more();
         halt.store(true, Ordering::Relaxed);
-        sending.join().unwrap()
+        (sending.join().unwrap(), paused)
     });
-    assert_eq!(reader.finish(sent), (sent, 0));
-    sent
+    let said = reader.finish(sent);
+    if paused >= TOO_LONG {
+        return None;
+    }
+    assert_eq!(said, (sent, 0));
+    Some(sent)
 }
 
 /// A counter of all ports.
@@ -142,6 +152,10 @@ fn a_reader_that_stops_for_five_seconds_loses_nothing() {
         let between = pause(&from, between, &servers[0], &servers[1]);
         (within.join().unwrap(), between)
     });
+    let (Some(within), Some(between)) = (within, between) else {
+        eprintln!("SKIPPED: this machine made a pause of 5 s longer than 8 s");
+        return;
+    };
     println!("0 lost of {within} within a server, and of {between} between servers");
     for switch in servers.iter().chain([&alone]) {
         let status = switch.status();
