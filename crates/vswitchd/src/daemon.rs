@@ -88,7 +88,9 @@ impl State {
 pub struct Daemon {
     remote: Remote<Engine>,
     state: Mutex<State>,
-    /// Held by all who add or remove ports; a reload holds it alone.
+    /// Held by a reload.
+    reloads: Mutex<()>,
+    /// Held by all who add or remove ports, but not while a new port is opened; a reload holds it alone.
     changes: RwLock<()>,
     stopping: AtomicBool,
     started: Instant,

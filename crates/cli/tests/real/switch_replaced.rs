@@ -2,6 +2,7 @@
 
 use crate::switch_start::{arrive, file, machine, port};
 use crate::switching::Running;
+use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_testkit::netns::{Namespaces, missing, system};
 use sluicenet_vswitchd::attach::{add_port, remove_port};
 use sluicenet_vswitchd::control::{Answer, Request};
@@ -81,6 +82,12 @@ fn a_tenant_that_puts_another_pair_in_place_of_its_own_delays_nobody() {
     arrive(a, c, "10.0.0.3");
 }
 
+/// Whether a switch has begun to open the port of a namespace, or serves it.
+fn is_claimed(netns: &str) -> bool {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/unix").unwrap();
+    Namespace::open(netns).unwrap().enter(read).unwrap().contains("@sluicenet-valve")
+}
+
 /// The pair is the right one, but its frames do not arrive: the switch waits for them, for this port alone.
 #[test]
 fn a_tenant_whose_device_takes_no_frame_delays_nobody() {
@@ -100,6 +107,24 @@ fn a_tenant_whose_device_takes_no_frame_delays_nobody() {
         }
     }
     others_go_on(&mut running, switch, [a, b, late], &ports);
+    // Others also come while a reload waits for its device.
+    let user = "user = \"nobody\"\n";
+    running.write(&format!("{user}{}", file(switch, &[(1, a), (2, b)])));
+    assert!(matches!(running.ask(Request::Reload), Answer::Ok(_)));
+    running.until("the helper has given it up", |_| !is_claimed(c));
+    running.write(&format!("{user}{ports}"));
+    std::thread::scope(|scope| {
+        let reload = scope.spawn(|| running.ask(Request::Reload));
+        running.until("the reload waits", |_| is_claimed(c));
+        let settings = [format!("netns={switch}"), format!("tenant_netns={late}"), "kind=veth".to_owned()];
+        add_port(&running.control(), "v4", &settings).unwrap();
+        if reload.is_finished() {
+            eprintln!("SKIPPED: this machine needs more than 3 s for a port");
+        }
+        let done = reload.join().unwrap();
+        assert!(matches!(&done, Answer::Ok(done) if done.contains("port v3 is absent")), "{done:?}");
+    });
+    arrive(a, late, "10.0.0.4");
     system(&format!("ip -n {c} link set eth0 nomaster")).unwrap();
     running.until("it is back", |s| s.ports.iter().all(PortStatus::is_present));
     arrive(a, c, "10.0.0.3");

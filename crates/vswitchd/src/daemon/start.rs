@@ -137,6 +137,7 @@ impl Daemon {
         let daemon = Arc::new(Daemon {
             remote,
             state: Mutex::new(State { config, ports: Vec::new(), made: 0 }),
+            reloads: Mutex::new(()),
             changes: RwLock::new(()),
             stopping: AtomicBool::new(false),
             started: Instant::now(),

@@ -1,6 +1,6 @@
 //! A reload: the switch becomes that of the new file, or it stays that of the old one.
 //!
-//! 1. All new ports are opened beside the old ones. If one fails for a reason that [lasts](crate::failure), nothing has
+//! 1. All new ports are opened beside the old ones, and others can add and remove ports meanwhile. If one fails for a reason that [lasts](crate::failure), nothing has
 //!    changed. A port that fails for a reason that passes is absent, and tried again every second.
 //! 2. A new port may need what an old port holds: its device, its namespace, its socket. Then the old port is closed
 //!    first. If the new one fails for a reason that lasts, the old port is opened again.
@@ -17,7 +17,9 @@ use sluicenet_dataplane::engine::{Engine, PortReport};
 use sluicenet_dataplane::port::OverlayChange;
 use sluicenet_node::gate::StationPolicy;
 use sluicenet_node::vale::ValeConfig;
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 use tracing::{info, warn};
 
 /// The difference between the ports of the switch and those of a new file.
@@ -53,6 +55,11 @@ impl Plan {
         plan.open.extend(new.iter().filter(is_new).cloned());
         plan
     }
+
+    /// The ports to open, in two parts: those that can be opened beside the old ones, and those that need what an old port holds.
+    fn early_and_late(&self) -> (Vec<&PortConfig>, Vec<&PortConfig>) {
+        self.open.iter().partition(|port| self.close.iter().all(|held| !port.kind.shares_with(&held.kind)))
+    }
 }
 
 /// A port of the new file, ready or absent.
@@ -64,6 +71,9 @@ struct Ports {
     prepared: Vec<Prepared>,
     opening: Vec<Opening>,
 }
+
+/// Attempts to open new ports that began before others had to wait, by the names of the ports.
+type Ahead = BTreeMap<String, (PortConfig, Attempt)>;
 
 /// What a reload has done in the engine.
 struct Applied {
@@ -165,6 +175,8 @@ fn keep_attached(running: &[PortConfig], new: &mut Config) -> Result<(), String>
 impl Daemon {
     /// Reads the switch's file again and applies the differences, all of them or none; describes them.
     pub(super) fn reload(&self) -> Result<String, String> {
+        let _one = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
+        let ahead = self.open_ahead().unwrap_or_default();
         let _alone = self.changes.write().unwrap_or_else(PoisonError::into_inner);
         let old = self.state().config.clone();
         if !old.has_file() {
@@ -179,7 +191,7 @@ impl Daemon {
         let running = self.configs();
         keep_attached(&running, &mut new).map_err(|why| format!("{why}; nothing was changed"))?;
         let plan = Plan::between(&running, &new.ports);
-        let Ports { prepared, opening } = self.prepare(&plan, &old, &new)?;
+        let Ports { prepared, opening } = self.prepare(&plan, &old, &new, ahead)?;
 
         let counts = [overlay.admitted.len(), overlay.expelled.len(), overlay.bound.len()];
         let replaced = plan.close.len() - plan.removed;
@@ -231,25 +243,41 @@ impl Daemon {
         Ok(done)
     }
 
-    /// Opens the new ports.
+    /// Opens new ports while others can still add and remove ports: the tenant of a new port may delay it. If this fails, the reload
+    /// itself says why.
+    fn open_ahead(&self) -> Option<Ahead> {
+        let old = self.state().config.clone();
+        if !old.has_file() {
+            return None;
+        }
+        let (running, mut new) = (self.configs(), Config::load(&old.file).ok()?);
+        keep_attached(&running, &mut new).ok()?;
+        let plan = Plan::between(&running, &new.ports);
+        let begin = |port| Attempt::begin(port, &new.ports, &new.vale, self.helper.as_ref());
+        let attempts: Vec<_> = plan.early_and_late().0.into_iter().map(|port| (port, begin(port))).collect();
+        let until = patience();
+        let wait = |(port, attempt): (&PortConfig, Attempt)| {
+            (port.name.clone(), (port.clone(), attempt.wait(until, &new.vale)))
+        };
+        Some(attempts.into_iter().map(wait).collect())
+    }
+
+    /// Opens the new ports that are not open yet.
     ///
     /// # Errors
     /// A port cannot be opened, for a reason that lasts. The old ports are in service, as before.
-    fn prepare(&self, plan: &Plan, old: &Config, new: &Config) -> Result<Ports, String> {
+    fn prepare(&self, plan: &Plan, old: &Config, new: &Config, ahead: Ahead) -> Result<Ports, String> {
         for port in &plan.open {
             let missing = may_open(&port.kind, self.helper.as_ref());
             if let Some(why) = missing.or_else(|| self.sandbox.objection(&port.kind)) {
                 return Err(format!("port {}: {why}; nothing was changed", port.name));
             }
         }
-        let needs = |port: &PortConfig, held: &PortConfig| port.kind.shares_with(&held.kind);
-        let (late, early): (Vec<&PortConfig>, Vec<&PortConfig>) =
-            plan.open.iter().partition(|port| plan.close.iter().any(|held| needs(port, held)));
-        let helper = self.helper.as_ref();
-        let mut ports = open_each(&early, new, helper).map_err(|why| format!("{why}; nothing was changed"))?;
-        let blockers = plan.close.iter().filter(|held| late.iter().any(|port| needs(port, held)));
+        let ((early, late), helper) = (plan.early_and_late(), self.helper.as_ref());
+        let mut ports = open_each(&early, new, helper, ahead).map_err(|why| format!("{why}; nothing was changed"))?;
+        let blockers = plan.close.iter().filter(|held| late.iter().any(|port| port.kind.shares_with(&held.kind)));
         let closed: Vec<&PortConfig> = blockers.filter(|port| self.unplug(&port.name)).collect();
-        match open_each(&late, new, helper) {
+        match open_each(&late, new, helper, Ahead::new()) {
             Ok(more) => {
                 ports.prepared.extend(more.prepared);
                 ports.opening.extend(more.opening);
@@ -341,19 +369,29 @@ impl State {
     }
 }
 
-/// Opens ports of a new file, all at the same time. A port that fails for a reason that passes has its failure.
+/// Opens ports of a new file, all at the same time; those `ahead` have had their time. A port that fails for a reason that passes
+/// has its failure.
 ///
 /// # Errors
 /// The first reason that lasts, with its port. Ports that were opened before are closed again.
-fn open_each(ports: &[&PortConfig], new: &Config, helper: Option<&Arc<Helper>>) -> Result<Ports, String> {
-    let begin = |port| Attempt::begin(port, &new.ports, &new.vale, helper);
-    let attempts: Vec<(&PortConfig, Attempt)> = ports.iter().map(|&port| (port, begin(port))).collect();
-    let (until, mut opened) = (patience(), Ports::default());
-    for (port, attempt) in attempts {
+fn open_each(
+    ports: &[&PortConfig],
+    new: &Config,
+    helper: Option<&Arc<Helper>>,
+    mut ahead: Ahead,
+) -> Result<Ports, String> {
+    let (now, until) = (Instant::now(), patience());
+    let begin = |&port: &&PortConfig| match ahead.remove(&port.name) {
+        Some((same, attempt)) if same == *port => (port.clone(), attempt, now),
+        _ => (port.clone(), Attempt::begin(port, &new.ports, &new.vale, helper), until),
+    };
+    let attempts: Vec<(PortConfig, Attempt, Instant)> = ports.iter().map(begin).collect();
+    let mut opened = Ports::default();
+    for (port, attempt, until) in attempts {
         let (outcome, opening) = attempt.wait(until, &new.vale).split();
         match outcome.and_then(Opened::ready) {
             Err(failure) if !failure.passes => return Err(format!("port {}: {failure}", port.name)),
-            ready => opened.prepared.push((port.clone(), ready)),
+            ready => opened.prepared.push((port, ready)),
         }
         opened.opening.extend(opening.map(|opening| *opening));
     }

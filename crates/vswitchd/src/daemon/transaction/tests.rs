@@ -35,6 +35,7 @@ impl Switch {
         let daemon = Daemon {
             remote,
             state: Mutex::new(State { config, ports: Vec::new(), made: 0 }),
+            reloads: Mutex::new(()),
             changes: RwLock::new(()),
             stopping: AtomicBool::new(false),
             started: std::time::Instant::now(),
