@@ -30,8 +30,8 @@ pub struct Findings {
 /// Looks for everything that the file names on this machine.
 pub fn look(config: &Config) -> Findings {
     let mut found = Findings::default();
-    let becomes = match config.user.as_deref().map(Becomes::user).transpose() {
-        Ok(user) => user.flatten(),
+    let becomes = match Becomes::of_switch(config.user.as_deref()) {
+        Ok(user) => user,
         Err(e) => {
             found.errors.push(e.to_string());
             None
@@ -159,6 +159,8 @@ fn as_user<T: Send>(becomes: Option<&Becomes>, look: impl FnOnce() -> io::Result
 mod tests {
     use super::*;
     use sluicenet_testkit::Dir;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     fn found(folder: &Dir, file: &str) -> Findings {
         let text = file.replace("FOLDER", folder.0.to_str().unwrap());
@@ -206,6 +208,8 @@ mod tests {
     #[test]
     fn what_a_start_would_find_is_found() {
         let folder = Dir::new("here");
+        // Root would become a user without rights.
+        std::fs::set_permissions(&folder.0, Permissions::from_mode(0o777)).unwrap();
         let guest = |name: &str, socket: &str| {
             format!("[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"FOLDER/{socket}\"\n")
         };

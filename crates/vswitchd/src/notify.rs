@@ -2,18 +2,46 @@
 
 use super::status::counted;
 use sd_notify::NotifyState;
+use std::fmt::Write;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Mutex, PoisonError};
 use tracing::warn;
 
-/// The last line of state that the service manager was told.
+/// The socket to the service manager. It is connected before the sandbox, which allows no connections.
 #[derive(Debug, Default)]
-pub(crate) struct Notify(Mutex<String>);
+pub(crate) struct Notify {
+    socket: Option<UnixDatagram>,
+    /// The last line of state that the service manager was told.
+    last: Mutex<String>,
+}
 
 impl Notify {
+    /// The socket that the environment names, if it names one.
+    pub fn connect() -> Notify {
+        let connected = std::env::var_os("NOTIFY_SOCKET").map(|path| {
+            let bytes = path.as_bytes();
+            let address = match bytes.strip_prefix(b"@") {
+                Some(name) => SocketAddr::from_abstract_name(name)?,
+                None => SocketAddr::from_pathname(&path)?,
+            };
+            let socket = UnixDatagram::unbound()?;
+            socket.connect_addr(&address)?;
+            Ok(socket)
+        });
+        let socket = connected.transpose().unwrap_or_else(|error: io::Error| {
+            warn!(%error, "service manager not told");
+            None
+        });
+        Notify { socket, last: Mutex::default() }
+    }
+
     /// The switch serves its ports: at the start, and after a reload.
     pub fn ready(&self, ports: usize, absent: &[String]) {
-        send(&[NotifyState::Ready]);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.send(&[NotifyState::Ready]);
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.state(ports, absent);
     }
 
@@ -23,9 +51,9 @@ impl Notify {
         if !absent.is_empty() {
             line += &format!(", absent: {}", absent.join(", "));
         }
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if *last != line {
-            send(&[NotifyState::Status(&line)]);
+            self.send(&[NotifyState::Status(&line)]);
             *last = line;
         }
     }
@@ -33,17 +61,20 @@ impl Notify {
     /// A reload begins.
     pub fn reloading(&self) {
         let Ok(now) = NotifyState::monotonic_usec_now() else { return };
-        send(&[NotifyState::Reloading, now]);
+        self.send(&[NotifyState::Reloading, now]);
     }
 
     /// The switch delivers the frames that it holds and ends.
     pub fn stopping(&self) {
-        send(&[NotifyState::Stopping, NotifyState::Status("delivers the frames that it holds")]);
+        self.send(&[NotifyState::Stopping, NotifyState::Status("delivers the frames that it holds")]);
     }
-}
 
-fn send(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        warn!(%error, "service manager not told");
+    fn send(&self, state: &[NotifyState<'_>]) {
+        let Some(socket) = &self.socket else { return };
+        let mut text = String::new();
+        state.iter().for_each(|line| writeln!(text, "{line}").expect("a text"));
+        if let Err(error) = socket.send(text.as_bytes()) {
+            warn!(%error, "service manager not told");
+        }
     }
 }

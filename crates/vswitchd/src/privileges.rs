@@ -1,4 +1,5 @@
-//! Privileges: a switch that was started as root drops almost all of them once its helper has opened the ports of its file.
+//! Privileges: a switch that was started as root drops all of them, and the user, once its helper has opened the ports of its
+//! file.
 //! On Linux each thread has its own privileges, and new threads inherit them. So the switch drops privileges while it
 //! has only one thread.
 
@@ -36,6 +37,13 @@ pub struct Left {
     pub capabilities: String,
 }
 
+/// The account of a switch that root starts without `user`, if it exists: that of `packaging/sysusers.d`.
+const PACKAGED: &str = "sluicenet";
+/// The account otherwise. Every system has it, and it owns no file; other services may use it, too.
+const SHARED: &str = "nobody";
+/// The number of this account and of its group, where no file names them.
+const SHARED_ID: u32 = 65_534;
+
 /// A user that the switch can become.
 #[derive(Clone, Debug)]
 pub struct Becomes {
@@ -45,6 +53,32 @@ pub struct Becomes {
 }
 
 impl Becomes {
+    /// The user of a switch: the one that its file names, otherwise an account without rights, if root starts it. `None` if it
+    /// remains who it is.
+    ///
+    /// # Errors
+    /// Those of [`Becomes::user`].
+    pub fn of_switch(named: Option<&str>) -> io::Result<Option<Becomes>> {
+        match named {
+            Some(name) => Becomes::user(name),
+            None if rustix::process::geteuid().is_root() => Ok(Some(Becomes::without_rights(PACKAGED))),
+            None => Ok(None),
+        }
+    }
+
+    /// The user of this name, or the shared one if there is none.
+    fn without_rights(name: &str) -> Becomes {
+        let lookup = |name| Becomes::user(name).ok().flatten();
+        let id = (Uid::from_raw(SHARED_ID), Gid::from_raw(SHARED_ID));
+        let shared = || Becomes { name: SHARED.to_owned(), uid: id.0, gid: id.1 };
+        lookup(name).or_else(|| lookup(SHARED)).unwrap_or_else(shared)
+    }
+
+    /// Whether other services may run as this user.
+    pub fn is_shared(&self) -> bool {
+        self.name == SHARED
+    }
+
     /// Looks up a user; `None` if the switch is that user already.
     ///
     /// # Errors
@@ -164,5 +198,18 @@ mod tests {
     fn nobody_becomes_a_user_that_is_not_there() {
         let error = Becomes::user("no-such-user-here").unwrap_err().to_string();
         assert!(error.contains("there is no user no-such-user-here"), "{error}");
+    }
+
+    #[test]
+    fn root_never_remains_root_unless_the_file_says_so() {
+        if !rustix::process::geteuid().is_root() {
+            assert!(Becomes::of_switch(None).unwrap().is_none());
+            return println!("the rest is skipped: only root becomes another user");
+        }
+        let own = Becomes::of_switch(None).unwrap().unwrap();
+        assert!(own.uid() != 0 && own.gid() != 0 && (own.name() == PACKAGED || own.is_shared()), "{own:?}");
+        let shared = Becomes::without_rights("no-such-user-here");
+        assert!(shared.is_shared() && shared.uid() != 0 && shared.gid() != 0, "{shared:?}");
+        assert!(Becomes::of_switch(Some("root")).unwrap().is_none());
     }
 }

@@ -8,7 +8,9 @@ use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_testbed::guest::{Attachment, Contents, Guest, GuestConfig, GuestError, Image, Nic, Parts, program};
 use sluicenet_vswitchd::control::{Answer, Request};
 use sluicenet_vswitchd::status::Status;
+use std::fs::Permissions;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -29,6 +31,8 @@ fn guest(running: &Running, parts: &Parts, k: usize, programs: Vec<PathBuf>, bes
     let name = format!("guest{k}");
     let folder = running.folder.join(&name);
     std::fs::create_dir(&folder).unwrap();
+    // A switch that root starts becomes another user, who makes the socket.
+    std::fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
     let socket = folder.join("port.sock");
     let address = Ipv4Addr::new(10, 99, 0, k as u8 + 1);
     let settings =

@@ -5,6 +5,7 @@ use serde_json::Value;
 use sluicenet_testkit::Dir;
 use sluicenet_vswitchd::control::{Answer, Refusal, Request, attach};
 use sluicenet_vswitchd::status::{MacEntry, MacTable};
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -263,6 +264,12 @@ fn a_switch_limits_its_system_calls_and_files_and_says_so() {
     let (_at_a, _a) = running.attach("a");
     let seccomp = of_threads(running.child.id(), "Seccomp:");
     assert!(seccomp.len() > 3 && seccomp.iter().all(|mode| mode == "2"), "{seccomp:?}");
+    // Also if root starts it and its file names no user.
+    let users = of_threads(running.child.id(), "Uid:");
+    assert!(users.iter().all(|users| users.split_whitespace().all(|user| user != "0")), "{users:?}");
+    let settings = vec!["kind=vhost-user".into(), "connect=/run/docker.sock".into()];
+    let refused = running.ask(Request::AddPort { name: "docker".into(), settings });
+    assert!(matches!(&refused, Answer::Error(why) if why.contains("may connect to no socket")), "{refused:?}");
     let add = |name: &str, folder: &str| {
         let settings = vec!["kind=vhost-user".into(), format!("socket={}/{folder}/vm.sock", running.folder.display())];
         running.ask(Request::AddPort { name: name.into(), settings })
@@ -315,6 +322,8 @@ impl Manager {
 #[test]
 fn a_service_manager_hears_when_it_is_ready_and_the_command_says_whether_a_reload_worked() {
     let folder = Dir::new("managed");
+    // A switch that root starts becomes another user, who makes the socket of the guest.
+    std::fs::set_permissions(&folder.0, Permissions::from_mode(0o777)).unwrap();
     let manager = Manager(UnixDatagram::bind(folder.0.join("notify")).unwrap());
     manager.0.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
     let file = folder.0.join("vs.toml");

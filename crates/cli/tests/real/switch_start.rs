@@ -6,7 +6,9 @@ use sluicenet_testkit::netns::{Namespaces, missing, system};
 use sluicenet_vswitchd::attach::add_port;
 use sluicenet_vswitchd::control::{Answer, Request};
 use sluicenet_vswitchd::status::{Again, PortStatus, Status};
+use std::fs::Permissions;
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -215,7 +217,9 @@ fn what_takes_no_privileges_is_tried_again_while_the_switch_runs() {
     let running = Running::start("later", &format!("{TWO}{}", guest.replace("FOLDER", folder.to_str().unwrap())));
     let absent = port(&running.status(), "vm").absent.clone().unwrap();
     assert_eq!(absent.again, Again::EverySecond, "{absent:?}");
-    std::fs::create_dir(running.folder.join("later")).unwrap();
+    let folder = running.folder.join("later");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
     let status = running.until("its socket", |s| port(s, "vm").number.is_some());
     assert_eq!(port(&status, "vm").absent, None);
     assert!(running.folder.join("later/vm.sock").exists());

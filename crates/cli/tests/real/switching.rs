@@ -6,7 +6,9 @@ use serde_json::Value;
 use sluicenet_dataplane::shm::Client;
 use sluicenet_vswitchd::control::{Answer, Request, ask, attach};
 use sluicenet_vswitchd::status::Status;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -45,7 +47,11 @@ impl Running {
     fn make_folder(name: &str) -> PathBuf {
         let folder = Running::place(name);
         let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
+        // A switch that root starts becomes another user, who makes the sockets of guests.
+        for folder in [&folder, &folder.join("run")] {
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
+        }
         folder
     }
     fn start_as(name: &str, file: &str, quiet: bool) -> Running {

@@ -32,11 +32,10 @@ const ANY: &[c_long] = &[
     libc::SYS_getsockname,
     libc::SYS_getpeername,
     libc::SYS_shutdown,
-    // The sockets of guests, clients and the service manager. `socket` itself is limited below.
+    // The sockets of guests and clients. `socket` itself is limited below, and `connect` is not here.
     libc::SYS_bind,
     libc::SYS_listen,
     libc::SYS_accept4,
-    libc::SYS_connect,
     // Memory that programs attach to, and events.
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
@@ -109,10 +108,11 @@ const NAMESPACES: c_int = libc::CLONE_NEWCGROUP
 /// file is a terminal (TCGETS).
 const IOCTLS: [u64; 3] = [0x5421, 0x5411, 0x5401];
 
-/// Limits this thread to these calls; returns whether the kernel supports that.
-pub(super) fn limit() -> io::Result<bool> {
+/// Limits this thread to these calls; returns whether the kernel supports that. With `connects` it may connect to Unix sockets.
+pub(super) fn limit(connects: bool) -> io::Result<bool> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
-    let (threads, all) = (only_threads(arch).map_err(io::Error::other)?, allowed(arch).map_err(io::Error::other)?);
+    let threads = only_threads(arch).map_err(io::Error::other)?;
+    let all = allowed(arch, connects).map_err(io::Error::other)?;
     refused::install()?;
     for filter in [threads, all] {
         match apply_filter(&filter) {
@@ -135,13 +135,16 @@ fn only_threads(arch: TargetArch) -> Result<BpfProgram, BackendError> {
     SeccompFilter::new(calls, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32), arch)?.try_into()
 }
 
-fn allowed(arch: TargetArch) -> Result<BpfProgram, BackendError> {
+fn allowed(arch: TargetArch, connects: bool) -> Result<BpfProgram, BackendError> {
     let bits =
         |argument, mask: c_int, value: c_int| is(argument, Op::MaskedEq(mask as u32 as u64), value as u32 as u64);
     let number = |argument, value: c_int| is(argument, Op::Eq, value as u32 as u64);
     let own = std::process::id();
     let mut calls: BTreeMap<c_long, Vec<SeccompRule>> =
         ANY.iter().chain(OLDER).map(|&call| (call, Vec::new())).collect();
+    if connects {
+        calls.insert(libc::SYS_connect, Vec::new());
+    }
     // No other network than that of the sockets that are open already.
     calls.insert(libc::SYS_socket, vec![number(0, libc::AF_UNIX)?]);
     calls.insert(libc::SYS_socketpair, vec![number(0, libc::AF_UNIX)?]);

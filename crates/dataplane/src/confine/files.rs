@@ -1,15 +1,22 @@
-//! The files of a process that forwards frames (Landlock). It executes none, and opens no TCP connection. Files that are open
-//! already are not affected.
+//! The files of a process that forwards frames (Landlock). It executes none, opens no TCP connection, sends no signal to other
+//! processes and nothing to their abstract sockets. Files and sockets that are open already are not affected.
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
-    RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// The version whose rights are known here: that of Linux 6.12. An older kernel enforces those that it knows.
 const KNOWN: ABI = ABI::V6;
+/// Rights that a later version of Landlock began to limit, and the kernel of that version.
+const LATER: [(ABI, &str); 4] = [
+    (ABI::V3, "emptying files (Linux 6.2)"),
+    (ABI::V4, "TCP (Linux 6.7)"),
+    (ABI::V5, "requests to devices (Linux 6.10)"),
+    (ABI::V6, "signals and abstract sockets (Linux 6.12)"),
+];
 
 /// The folders that the process may use, with all that is in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,9 +29,9 @@ pub struct Folders {
     pub sockets: Vec<PathBuf>,
 }
 
-/// Limits this thread to `folders`; returns whether the kernel supports that. Of a folder that does not exist yet, the next
-/// existing one above it counts, unless that is the root.
-pub(super) fn limit(folders: &Folders) -> io::Result<bool> {
+/// Limits this thread to `folders`; returns the rights that this kernel does not limit, or `None` if it limits nothing. Of a
+/// folder that does not exist yet, the next existing one above it counts, unless that is the root.
+pub(super) fn limit(folders: &Folders) -> io::Result<Option<Vec<&'static str>>> {
     let sockets = AccessFs::MakeSock
         | AccessFs::MakeReg
         | AccessFs::ReadFile
@@ -40,11 +47,13 @@ pub(super) fn limit(folders: &Folders) -> io::Result<bool> {
     restrict(paths.filter(|(path, _)| path.parent().is_some())).map_err(io::Error::other)
 }
 
-fn restrict(rules: impl Iterator<Item = (PathBuf, BitFlags<AccessFs>)>) -> Result<bool, RulesetError> {
+fn restrict(
+    rules: impl Iterator<Item = (PathBuf, BitFlags<AccessFs>)>,
+) -> Result<Option<Vec<&'static str>>, RulesetError> {
     let mut ruleset = Ruleset::default()
         .handle_access(AccessFs::from_all(KNOWN))?
         .handle_access(AccessNet::from_all(KNOWN))?
-        .scope(Scope::Signal)?
+        .scope(Scope::from_all(KNOWN))?
         .create()?;
     for (path, access) in rules {
         // A folder that was removed meanwhile needs no rule.
@@ -52,7 +61,18 @@ fn restrict(rules: impl Iterator<Item = (PathBuf, BitFlags<AccessFs>)>) -> Resul
             ruleset = ruleset.add_rule(PathBeneath::new(folder, access))?;
         }
     }
-    Ok(ruleset.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
+    let status = ruleset.restrict_self()?;
+    Ok(match (status.ruleset, status.landlock) {
+        (RulesetStatus::NotEnforced, _) => None,
+        (RulesetStatus::FullyEnforced, _) => Some(Vec::new()),
+        (_, LandlockStatus::Available { effective_abi, .. }) => Some(unlimited(effective_abi)),
+        (..) => None,
+    })
+}
+
+/// The rights that a kernel with this version of Landlock does not limit.
+fn unlimited(version: ABI) -> Vec<&'static str> {
+    LATER.into_iter().filter(|(since, _)| (version as i32) < *since as i32).map(|(_, right)| right).collect()
 }
 
 /// The path itself, or the next existing folder above it. An empty path is the current folder.
@@ -77,7 +97,8 @@ pub fn may_make_socket(folders: &Folders, path: &Path) -> bool {
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::net::UnixListener;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 
     /// A folder with the folders `own`, `guests` and `other`; removed when dropped.
     struct Places(PathBuf);
@@ -113,8 +134,8 @@ mod tests {
     fn limited(folders: &Folders, test: impl FnOnce() + Send) {
         std::thread::scope(|scope| {
             scope.spawn(|| match limit(folders).unwrap() {
-                true => test(),
-                false => println!("skipped: this kernel limits no files"),
+                Some(_) => test(),
+                None => println!("skipped: this kernel limits no files"),
             });
         });
     }
@@ -141,6 +162,42 @@ mod tests {
         });
         // Other threads are not limited.
         fs::read(at("other/file")).unwrap();
+    }
+
+    #[test]
+    fn an_older_kernel_limits_a_part_of_it() {
+        assert_eq!(unlimited(KNOWN), Vec::<&str>::new());
+        let [files, tcp, devices, scopes] = LATER.map(|(_, right)| right);
+        assert_eq!(unlimited(ABI::V5), [scopes]);
+        assert_eq!(unlimited(ABI::V3), [tcp, devices, scopes]);
+        // Debian 12 has Linux 6.1.
+        assert_eq!(unlimited(ABI::V2), [files, tcp, devices, scopes]);
+    }
+
+    #[test]
+    fn abstract_sockets_and_processes_outside_are_out_of_reach() {
+        let name = format!("sluicenet-files-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let outside = UnixDatagram::bind_addr(&address).unwrap();
+        let before = UnixDatagram::unbound().unwrap();
+        before.connect_addr(&address).unwrap();
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&other);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let unlimited = limit(&Folders::default()).unwrap();
+                if unlimited.is_none_or(|rights| !rights.is_empty()) {
+                    return println!("skipped: this kernel limits neither (Linux 6.12)");
+                }
+                let after = UnixDatagram::unbound().unwrap();
+                assert!(is_refused(after.connect_addr(&address)));
+                assert!(is_refused(after.send_to_addr(b"x", &address)));
+                before.send(b"still").unwrap();
+                let killed = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                assert!(is_refused(killed.map_err(io::Error::from)));
+            });
+        });
+        drop((other.kill(), other.wait(), outside));
     }
 
     /// Whether this kernel limits TCP: since Linux 6.7.

@@ -10,13 +10,23 @@ pub use refused::refused;
 
 use std::io;
 
-/// The limits that this kernel supports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a process does after it has limited itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// The folders that it uses.
+    pub folders: Folders,
+    /// Whether it connects to Unix sockets.
+    pub connects: bool,
+}
+
+/// The limits in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confined {
     /// Whether the system calls are limited (seccomp).
     pub calls: bool,
-    /// Whether the files are limited (Landlock).
-    pub files: bool,
+    /// The rights that this kernel leaves unlimited although it limits files (Landlock), each with the kernel that limits it;
+    /// `None` if it limits no files.
+    pub files: Option<Vec<&'static str>>,
 }
 
 /// Limits this thread, and the threads that it starts from now on. A kernel without seccomp or Landlock leaves the process
@@ -24,8 +34,8 @@ pub struct Confined {
 ///
 /// # Errors
 /// The kernel supports a limit and refuses it.
-pub fn confine(folders: &Folders) -> io::Result<Confined> {
+pub fn confine(uses: &Uses) -> io::Result<Confined> {
     // The list of system calls has none of Landlock's.
-    let files = files::limit(folders)?;
-    Ok(Confined { calls: calls::limit()?, files })
+    let files = files::limit(&uses.folders)?;
+    Ok(Confined { calls: calls::limit(uses.connects)?, files })
 }

@@ -77,7 +77,7 @@ mod tests {
     /// Runs a test on a thread that is limited; no other test runs there.
     fn limited(test: impl FnOnce() + Send) {
         std::thread::scope(|scope| {
-            scope.spawn(|| match limit().unwrap() {
+            scope.spawn(|| match limit(false).unwrap() {
                 true => test(),
                 false => println!("skipped: this kernel limits no system calls"),
             });
@@ -120,6 +120,26 @@ mod tests {
     }
 
     #[test]
+    fn only_a_switch_that_has_to_connects() {
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        for connects in [false, true] {
+            std::thread::scope(|scope| {
+                scope.spawn(|| match limit(connects).unwrap() {
+                    // Connected already: EISCONN or EINVAL, and not EPERM, if the call is allowed.
+                    true => assert_eq!(is_refused(connect(&one)), !connects),
+                    false => println!("skipped: this kernel limits no system calls"),
+                });
+            });
+        }
+        drop(other);
+    }
+
+    fn connect(socket: &std::os::unix::net::UnixStream) -> io::Result<i64> {
+        use std::os::fd::AsRawFd;
+        call(libc::SYS_connect, [socket.as_raw_fd().into(), 0, 0])
+    }
+
+    #[test]
     fn threads_work_and_have_the_limits_too() {
         limited(|| {
             let started = std::thread::Builder::new().name("one more".into()).spawn(|| {
@@ -146,7 +166,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let before = both();
-                if limit().unwrap() {
+                if limit(false).unwrap() {
                     println!("ns a call, getpid and ioctl: {before:.1?} without the limits, {:.1?} with them", both());
                 }
             });

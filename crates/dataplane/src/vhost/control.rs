@@ -60,7 +60,7 @@ pub fn spawn(socket: Socket, handle: Handle) -> io::Result<std::thread::JoinHand
 /// A socket that only its owner may connect to.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-    if UnixStream::connect(path).is_ok() {
+    if is_in_use(path)? {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{}: somebody listens there", path.display())));
     }
     if std::fs::symlink_metadata(path).is_ok_and(|m| std::os::unix::fs::FileTypeExt::is_socket(&m.file_type())) {
@@ -77,6 +77,17 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     rustix::net::bind(&socket, &SocketAddrUnix::new(path).map_err(named)?).map_err(named)?;
     rustix::net::listen(&socket, 8).map_err(named)?;
     Ok(UnixListener::from(socket))
+}
+
+/// Whether an open socket has this path. A switch may connect to none any more: a datagram tells it, too, which reaches nobody,
+/// because the socket is of another type.
+fn is_in_use(path: &Path) -> io::Result<bool> {
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+    let Ok(address) = SocketAddrUnix::new(path) else { return Ok(false) };
+    let datagrams = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let sent = rustix::net::sendto(&datagrams, &[], SendFlags::DONTWAIT, &address);
+    Ok(matches!(sent, Ok(_) | Err(Errno::PROTOTYPE | Errno::AGAIN)))
 }
 
 /// Waits for the port to be closed, and for `other` if there is one; at most `wait_ms`, if given.

@@ -59,7 +59,8 @@ settings! {
         stations_per_port: Option<u32> [0..=1 << 20],
         /// a learned station that sends nothing for this time is forgotten, at most 10 s later; off: never; default 300 s
         aging_time: Or<Duration, NoAging> [POSITIVE_TIME] = Or::Value(Duration::from_secs(300)),
-        /// the user that it becomes, if started as root; default root without capabilities
+        /// the user that it becomes, if started as root; default sluicenet, or nobody if there is no such account; root: it
+        /// keeps the user, without capabilities
         user: Option<Word>,
         /// whether the switch limits its system calls and files once its ports are open (seccomp, Landlock); false only
         /// to look for a fault in these limits; default true

@@ -59,7 +59,7 @@ pub struct Config {
     pub ports_max: usize,
     /// Queues, classes, table and watchdog.
     pub vale: ValeConfig,
-    /// The user that the switch becomes.
+    /// The user that the switch becomes; default one without rights.
     pub user: Option<String>,
     /// Whether the switch limits its system calls and files once its ports are open.
     pub sandbox: bool,

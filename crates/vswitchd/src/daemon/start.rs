@@ -100,6 +100,27 @@ fn attached_ports(config: &Config) -> io::Result<Vec<PortConfig>> {
     Ok(ports)
 }
 
+/// Says what the user of the switch does not protect, or may not do.
+fn warn_of_user(config: &Config, becomes: Option<&Becomes>) {
+    let user = becomes.map_or("root", Becomes::name);
+    if becomes.is_some_and(Becomes::is_shared) && config.user.is_none() {
+        let reason = "there is no account sluicenet, and other services may run as this user; make the account, or name one \
+                      as `user`";
+        warn!(user, reason, "shared user");
+    }
+    if rustix::process::geteuid().is_root() {
+        let reason = "it may write all files of root and connect to all Unix sockets of this host; name another `user`";
+        warn!(user, reason, "switch runs as root");
+    }
+    let key = config.uplink.iter().filter_map(|uplink| uplink.overlay.as_ref()).map(|overlay| &overlay.key_file);
+    for path in config.has_file().then_some(&config.file).into_iter().chain(key) {
+        if let Err(e) = rustix::fs::access(path, rustix::fs::Access::READ_OK) {
+            let reason = format!("{}: {}; a reload takes it", path.display(), io::Error::from(e));
+            warn!(user, reason, "file not readable");
+        }
+    }
+}
+
 impl Daemon {
     /// Runs a switch until the control socket or a signal stops it. A helper opens its devices.
     ///
@@ -111,7 +132,8 @@ impl Daemon {
         let attached = attached_ports(&config)?;
         config.ports.extend(attached);
         let metrics = config.metrics.map(metrics::Server::bind).transpose()?;
-        let becomes = config.user.as_deref().map(Becomes::user).transpose()?.flatten();
+        let becomes = Becomes::of_switch(config.user.as_deref())?;
+        let notify = Notify::connect();
         let mut engine = Engine::new(config.ports_max, config.vale.clone());
         let (remote, events) = (engine.remote()?, engine.events());
         // A frame for a port that is not open yet would be flooded.
@@ -120,6 +142,7 @@ impl Daemon {
         mtu::warnings(&config).iter().for_each(|reason| warn!(reason, "packets too large"));
         // Before the first thread starts: each thread has its own privileges.
         let left = privileges::drop_all_but(CapabilitySet::empty(), becomes.as_ref())?;
+        warn_of_user(&config, becomes.as_ref());
         let sandbox = Sandbox::enter(&config)?;
         info!(
             name = config.name,
@@ -142,7 +165,7 @@ impl Daemon {
             stopping: AtomicBool::new(false),
             started: Instant::now(),
             listener: socket.listener()?,
-            notify: Notify::default(),
+            notify,
             sandbox,
             helper,
             log: Log::default(),
