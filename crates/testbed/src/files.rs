@@ -204,7 +204,7 @@ pub fn switch(plan: &Plan, server: &Server, dir: &TestbedDir) -> String {
     let virtual_network = PrioritySet(if s.vswitch.lossless { !lossy } else { 0 });
     let mut text = format!(
         "# Server {host} of a testbed; made by `sluicenet testbed`.\n\
-         [switch]\nname = \"s{host}\"\ncontrol = \"{control}\"\nports = {ports}\nslots = {slots}\nlossless = {virtual_network}\n\
+         [switch]\nname = \"s{host}\"\nuser = \"root\"\ncontrol = \"{control}\"\nports = {ports}\nslots = {slots}\nlossless = {virtual_network}\n\
          [watchdog]\naction = \"alert\"\ndetection_time = \"{detection} ps\"\nrestoration_time = \"{restoration} ps\"\n\
          [uplink]\ndevice = \"{uplink}\"\nnetns = \"{netns}\"\nmac = \"{mac}\"\nrate = \"{rate} b/s\"\n\
          response = \"{response} ps\"\nlossless = {physical}\nbuffer = \"{buffer} B\"\n\

@@ -3,7 +3,7 @@
 use super::config::{Config, PortConfig, PortKind, UplinkConfig};
 use super::helper::device::{Device, Pair, namespace};
 use super::opened::{is_alone, may_open};
-use super::privileges::{Becomes, TO_OPEN, missing, own};
+use super::privileges::{Becomes, TO_OPEN, group, missing, own};
 use rustix::fs::Access;
 use rustix::process::{Gid, Uid};
 use serde::Serialize;
@@ -32,6 +32,13 @@ pub fn look(config: &Config) -> Findings {
     let mut found = Findings::default();
     let becomes = match Becomes::of_switch(config.user.as_deref()) {
         Ok(user) => user,
+        Err(e) => {
+            found.errors.push(e.to_string());
+            None
+        }
+    };
+    let group = match config.socket_group.as_deref().map(group).transpose() {
+        Ok(group) => group,
         Err(e) => {
             found.errors.push(e.to_string());
             None
@@ -67,7 +74,8 @@ pub fn look(config: &Config) -> Findings {
         match fault {
             Err(why) => add(&mut found.errors, why),
             Ok(()) => {
-                if let Err(why) = look_at_port(port, becomes.as_ref()) {
+                let looked = look_at_port(port, becomes.as_ref());
+                if let Err(why) = looked.and_then(|()| look_at_group(port, group)) {
                     add(&mut found.absent, why);
                 }
             }
@@ -155,6 +163,20 @@ fn as_user<T: Send>(becomes: Option<&Becomes>, look: impl FnOnce() -> io::Result
     })
 }
 
+/// Whether the folder of a guest's socket gives it to the group that may connect.
+fn look_at_group(port: &PortConfig, group: Option<u32>) -> Result<(), String> {
+    let (Some(group), Some(path)) = (group, port.kind.socket()) else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let meta = std::fs::metadata(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    match meta.gid() == group && meta.mode() & 0o2010 == 0o2010 {
+        true => Ok(()),
+        false => Err(format!(
+            "{folder}: group {group} of `socket_group` could not connect; `chgrp {group} {folder}; chmod g+xs {folder}`",
+            folder = folder.display()
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,6 +247,12 @@ mod tests {
         assert!(c.starts_with("port c: ") && c.contains("/plain: there is a file that is no socket"), "{c}");
         let user = found(&folder, "user = \"no-such-user-here\"\n");
         assert_eq!(user.errors, ["`user`: there is no user no-such-user-here"]);
+        let group = found(&folder, "socket_group = \"no-such-group-here\"\n");
+        assert_eq!(group.errors, ["`socket_group`: there is no group no-such-group-here"]);
+        std::fs::create_dir(folder.0.join("guests")).unwrap();
+        std::fs::set_permissions(folder.0.join("guests"), Permissions::from_mode(0o777)).unwrap();
+        let group = found(&folder, &("socket_group = \"root\"\n".to_owned() + &guest("g", "guests/g.sock")));
+        assert!(group.absent[0].contains("group 0 of `socket_group` could not connect"), "{group:?}");
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let metrics = found(&folder, &format!("metrics = \"{port}\"\n"));

@@ -3,7 +3,7 @@
 //! On Linux each thread has its own privileges, and new threads inherit them. So the switch drops privileges while it
 //! has only one thread.
 
-use nix::unistd::User;
+use nix::unistd::{Group, User};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
@@ -111,6 +111,16 @@ impl Becomes {
     pub fn gid(&self) -> u32 {
         self.gid.as_raw()
     }
+}
+
+/// The number of a group by its name.
+///
+/// # Errors
+/// There is no such group.
+pub fn group(name: &str) -> io::Result<u32> {
+    let group = Group::from_name(name).map_err(io::Error::from)?;
+    let missing = || io::Error::other(format!("`socket_group`: there is no group {name}"));
+    group.map(|group| group.gid.as_raw()).ok_or_else(missing)
 }
 
 /// Changes the user, if wanted, and gives up every capability except `keep` for good.

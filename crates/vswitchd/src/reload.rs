@@ -20,6 +20,7 @@ pub(super) fn overlay_change(old: &Config, new: &Config) -> Result<OverlayChange
         ("user", new.user == old.user),
         ("sandbox", new.sandbox == old.sandbox),
         ("socket_folders", new.socket_folders == old.socket_folders),
+        ("socket_group", new.socket_group == old.socket_group),
         ("metrics", new.metrics == old.metrics),
         ("log", new.log == old.log),
         ("[uplink]", new.uplink.is_some() == old.uplink.is_some()),

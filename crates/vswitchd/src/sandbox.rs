@@ -50,9 +50,7 @@ impl Sandbox {
                     .into(),
             );
         }
-        let (Some(folders), PortKind::VhostUser { socket: Socket::Listen(path), .. }) = (&self.folders, kind) else {
-            return None;
-        };
+        let (folders, path) = (self.folders.as_ref()?, kind.socket()?);
         (!may_make_socket(folders, path)).then(|| {
             format!(
                 "{}: since its start the switch may make no socket there; name its folder in `socket_folders` of [switch], \
@@ -82,10 +80,7 @@ fn connects(kind: &PortKind) -> bool {
 /// The folders that a switch uses after its start.
 fn folders(config: &Config) -> Folders {
     let folder = |path: &Path| path.parent().unwrap_or(Path::new("")).to_owned();
-    let sockets = config.ports.iter().filter_map(|port| match &port.kind {
-        PortKind::VhostUser { socket: Socket::Listen(path), .. } => Some(folder(path)),
-        _ => None,
-    });
+    let sockets = config.ports.iter().filter_map(|port| port.kind.socket().map(folder));
     let key =
         config.uplink.iter().filter_map(|uplink| uplink.overlay.as_ref()).map(|overlay| folder(&overlay.key_file));
     let file = config.has_file().then(|| folder(&config.file));

@@ -360,7 +360,9 @@ fn a_service_manager_hears_when_it_is_ready_and_the_command_says_whether_a_reloa
     let (code, said) = reload();
     assert!(code == Some(2) && said.contains("port other: ") && said.contains("nothing was changed"), "{said}");
     assert_eq!(manager.hears("STATUS="), "STATUS=3 ports, absent: vm\n");
-    std::fs::create_dir(folder.0.join("missing")).unwrap();
+    let missing = folder.0.join("missing");
+    std::fs::create_dir(&missing).unwrap();
+    std::fs::set_permissions(&missing, Permissions::from_mode(0o777)).unwrap();
     assert_eq!(manager.hears("STATUS="), "STATUS=3 ports\n");
     let stop = { command() }.args(["switch", "stop", "--control", &folder.path("run/vs.sock")]).output().unwrap();
     assert!(stop.status.success());

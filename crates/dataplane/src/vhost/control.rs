@@ -8,12 +8,13 @@ use super::header::{EVENT_IDX, INDIRECT_DESC, OFFERED, PROTOCOL_FEATURES};
 use super::memory::{Layout, MAX_REGIONS, Memory, Ring};
 use super::queue::{MAX_SIZE, Setup};
 use super::record::{self, Record};
-use super::{Gone, Handle, Socket};
+use super::{Gone, Handle, SHARED_WITH, Socket};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -33,7 +34,7 @@ const RETRY_MS: i64 = 200;
 /// Starts the thread.
 pub fn spawn(socket: Socket, handle: Handle) -> io::Result<std::thread::JoinHandle<()>> {
     let listener = match &socket {
-        Socket::Listen(path) => Some(listen(path)?),
+        Socket::Listen(path) => Some(listen(path, SHARED_WITH.get().copied())?),
         Socket::Connect(_) => None,
     };
     std::thread::Builder::new().name("vhost-user".into()).spawn(move || {
@@ -57,8 +58,8 @@ pub fn spawn(socket: Socket, handle: Handle) -> io::Result<std::thread::JoinHand
     })
 }
 
-/// A socket that only its owner may connect to.
-fn listen(path: &Path) -> io::Result<UnixListener> {
+/// A socket that only its owner, and a group, may connect to.
+fn listen(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     if is_in_use(path)? {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{}: somebody listens there", path.display())));
@@ -69,14 +70,32 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // The mode is set before the socket has a name, so that at no time another user may connect.
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    let shared = if group.is_some() { Mode::RGRP | Mode::WGRP } else { Mode::empty() };
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR | shared)?;
     let named = |e: rustix::io::Errno| {
         let e = io::Error::from(e);
         io::Error::new(e.kind(), format!("{}: {e}", path.display()))
     };
     rustix::net::bind(&socket, &SocketAddrUnix::new(path).map_err(named)?).map_err(named)?;
+    // Until it listens, nobody can connect.
+    group.map_or(Ok(()), |group| check_group(path, group)).inspect_err(|_| drop(std::fs::remove_file(path)))?;
     rustix::net::listen(&socket, 8).map_err(named)?;
     Ok(UnixListener::from(socket))
+}
+
+/// Whether a new socket has the group that may connect. A switch may give it no other group than its folder does.
+fn check_group(path: &Path, group: u32) -> io::Result<()> {
+    let meta = std::fs::symlink_metadata(path)?;
+    if meta.gid() == group && meta.mode() & 0o060 == 0o060 {
+        return Ok(());
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).display();
+    let why = format!(
+        "{}: group {group} of `socket_group` could not connect; the folder has to give it to new sockets: \
+         `chgrp {group} {folder}; chmod g+xs {folder}`",
+        path.display()
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
 /// Whether an open socket has this path. A switch may connect to none any more: a datagram tells it, too, which reaches nobody,
@@ -574,5 +593,39 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
     fn set_log_base(&mut self, _log: &VhostUserLog, _file: File) -> Result<()> {
         refuse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_group_may_connect_if_the_folder_gives_it_to_the_socket() {
+        if !rustix::process::geteuid().is_root() {
+            return println!("skipped: only root gives folders to other groups");
+        }
+        const GROUP: u32 = 65_534;
+        let folder = std::env::temp_dir().join(format!("sluicenet-shared-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("vm.sock");
+        let of_it = |path: &Path| std::fs::metadata(path).map(|meta| (meta.gid(), meta.mode() & 0o777)).unwrap();
+        let own = listen(&path, None).unwrap();
+        assert_eq!(of_it(&path), (0, 0o600));
+        drop(own);
+        let refused = listen(&path, Some(GROUP)).unwrap_err();
+        assert!(refused.to_string().contains("could not connect; the folder has to give it"), "{refused}");
+        assert!(!path.exists());
+        std::os::unix::fs::chown(&folder, None, Some(GROUP)).unwrap();
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o2750)).unwrap();
+        // As the switch does at its start.
+        let mask = rustix::process::umask(Mode::RWXO);
+        let shared = listen(&path, Some(GROUP));
+        rustix::process::umask(mask);
+        drop(shared.unwrap());
+        assert_eq!(of_it(&path), (GROUP, 0o660));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -38,7 +38,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A guest that never kicks is looked at so often while the switch sleeps.
 const LOOK_EVERY: Duration = Duration::from_ms(10);
@@ -70,6 +70,21 @@ impl Socket {
             }
             Socket::Connect(_) => None,
         }
+    }
+}
+
+/// The group whose members may connect to the sockets at which this process listens; default none.
+static SHARED_WITH: OnceLock<u32> = OnceLock::new();
+
+/// Lets a group connect to the sockets of all ports that this process opens from now on. Their folders have to give it to them:
+/// they have this group, and the set-group-ID bit.
+///
+/// # Errors
+/// Another group may do that already.
+pub fn share_sockets(group: u32) -> io::Result<()> {
+    match SHARED_WITH.get_or_init(|| group) {
+        shared if *shared == group => Ok(()),
+        shared => Err(io::Error::other(format!("the sockets of guests are shared with group {shared} already"))),
     }
 }
 
@@ -164,7 +179,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// A port at a socket, which only its owner may connect to. Beside a socket that the switch listens at lies the record of
+    /// A port at a socket, which only its owner may connect to, and the group of [`share_sockets`]. Beside a socket that the switch listens at lies the record of
     /// chains in flight, in `<path>.inflight`, for the next switch.
     pub fn open(socket: Socket) -> io::Result<Port> {
         let shared = Arc::new(Shared::new()?);

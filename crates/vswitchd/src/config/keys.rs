@@ -59,8 +59,8 @@ settings! {
         stations_per_port: Option<u32> [0..=1 << 20],
         /// a learned station that sends nothing for this time is forgotten, at most 10 s later; off: never; default 300 s
         aging_time: Or<Duration, NoAging> [POSITIVE_TIME] = Or::Value(Duration::from_secs(300)),
-        /// the user that it becomes, if started as root; default sluicenet, or nobody if there is no such account; root: it
-        /// keeps the user, without capabilities
+        /// the user that it becomes, if started as root; default the account sluicenet, or nobody without that; root: none,
+        /// it only gives up the capabilities
         user: Option<Word>,
         /// whether the switch limits its system calls and files once its ports are open (seccomp, Landlock); false only
         /// to look for a fault in these limits; default true
@@ -68,6 +68,9 @@ settings! {
         /// vhost-user: folders in which ports that are added later may have their sockets; default those of the file's
         /// own sockets
         socket_folders: Option<Folders>,
+        /// vhost-user: the group that may connect to the guests' sockets, beside their owner; their folders have this
+        /// group and the set-group-ID bit, and none is that of the control socket; default no group
+        socket_group: Option<Word>,
         /// where Prometheus fetches metrics: a port of the loopback address, or ADDRESS:PORT; default nowhere
         metrics: Option<Listener>,
         /// format of the log on stderr, one line for each event; default text

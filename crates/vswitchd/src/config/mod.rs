@@ -65,6 +65,8 @@ pub struct Config {
     pub sandbox: bool,
     /// Folders in which ports that are added later may have their sockets.
     pub socket_folders: Vec<PathBuf>,
+    /// The group that may connect to the sockets of guests.
+    pub socket_group: Option<String>,
     /// The address at which metrics are served.
     pub metrics: Option<SocketAddr>,
     /// The format of the log.
@@ -281,6 +283,15 @@ impl Config {
             return Err(s_switch.error("stations", format!("the ports have {need}: so many stations are needed")));
         }
         let user = switch.user.map(|user| user.0);
+        let socket_folders = switch.socket_folders.map(|folders| folders.0).unwrap_or_default();
+        if switch.socket_group.is_some() {
+            let sockets = ports.iter().filter_map(|port| port.kind.socket()?.parent());
+            if sockets.chain(socket_folders.iter().map(PathBuf::as_path)).any(|folder| Some(folder) == control.parent())
+            {
+                let why = "the control socket is in the folder of a guest's socket, which this group enters";
+                return Err(s_switch.error("socket_group", why).hint("give the guests a folder of their own"));
+            }
+        }
         Ok(Config {
             file: path.to_owned(),
             name,
@@ -289,7 +300,8 @@ impl Config {
             vale,
             user,
             sandbox: switch.sandbox,
-            socket_folders: switch.socket_folders.map(|folders| folders.0).unwrap_or_default(),
+            socket_folders,
+            socket_group: switch.socket_group.map(|group| group.0),
             metrics: switch.metrics.map(|listener| listener.0),
             log: switch.log,
             ports,

@@ -186,6 +186,14 @@ impl PortKind {
         }
     }
 
+    /// The socket at which the switch listens for a guest.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        match self {
+            PortKind::VhostUser { socket: Socket::Listen(path), .. } => Some(path),
+            _ => None,
+        }
+    }
+
     fn holds(&self) -> Vec<Held<'_>> {
         match self {
             PortKind::Shm { .. } => vec![],

@@ -204,6 +204,16 @@ fn what_is_wrong_is_refused_with_its_line() {
         ("[switch]\ncontrol = \"a\\u0000b\"", 2, "control character"),
         (&format!("[switch]\ncontrol = \"/run/{}\"", "x".repeat(103)), 2, "107 is the most"),
         ("[switch]\nuser = \"\"", 2, "it is empty"),
+        (
+            "[switch]\nsocket_group = \"kvm\"\ncontrol = \"run/c\"\n[[port]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"run/a\"",
+            2,
+            "the control socket is in the folder of a guest's socket",
+        ),
+        (
+            "[switch]\nsocket_group = \"kvm\"\ncontrol = \"run/c\"\nsocket_folders = [\"a\", \"run\"]",
+            2,
+            "the control socket is in the folder of a guest's socket",
+        ),
         ("[switch]\nuser = \"nobody\"\nhotplug = true", 3, "unknown key `hotplug`"),
         (&format!("{VETH}device = \"a\\u0000b\""), 5, "control character"),
         (&format!("{VETH}device = \"a/b\""), 5, "no device's name"),

@@ -15,9 +15,11 @@ use crate::sandbox::Sandbox;
 use crate::served::{listen_to_signals, serve_metrics};
 use crate::status::{Snapshot, Status};
 use crate::uplink;
+use rustix::fs::Mode;
 use rustix::thread::CapabilitySet;
 use sluicenet_dataplane::engine::Engine;
 use sluicenet_dataplane::port::Port;
+use sluicenet_dataplane::vhost;
 use sluicenet_node::gate::StationPolicy;
 use sluicenet_proto::time::Duration as Time;
 use std::io;
@@ -100,6 +102,14 @@ fn attached_ports(config: &Config) -> io::Result<Vec<PortConfig>> {
     Ok(ports)
 }
 
+/// Lets a group connect to the sockets of guests, whatever mask the switch was started with. Nothing else that it makes is for
+/// others: all other files have a mode of their own.
+fn share_sockets(group: &str) -> io::Result<()> {
+    vhost::share_sockets(privileges::group(group)?)?;
+    rustix::process::umask(Mode::RWXO);
+    Ok(())
+}
+
 /// Says what the user of the switch does not protect, or may not do.
 fn warn_of_user(config: &Config, becomes: Option<&Becomes>) {
     let user = becomes.map_or("root", Becomes::name);
@@ -129,6 +139,7 @@ impl Daemon {
     pub fn run(mut config: Config, helper: helper::From<'_>) -> io::Result<Status> {
         let socket = Socket::bind(&config.control)?;
         let helper = Helper::of(helper)?.map(Arc::new);
+        config.socket_group.as_deref().map_or(Ok(()), share_sockets)?;
         let attached = attached_ports(&config)?;
         config.ports.extend(attached);
         let metrics = config.metrics.map(metrics::Server::bind).transpose()?;
