@@ -3,6 +3,7 @@
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_testkit::Dir;
 use sluicenet_testkit::netns::{missing, system};
+use sluicenet_vswitchd::attach::record::Records;
 use sluicenet_vswitchd::control::{Answer, Request, ask};
 use sluicenet_vswitchd::status::Status;
 use std::net::UdpSocket;
@@ -89,8 +90,7 @@ impl Empty {
         // Also none that is absent because its device has gone.
         let ports: Vec<String> = self.status().ports.into_iter().map(|port| port.name).collect();
         assert_eq!(ports, Vec::<String>::new());
-        let left = std::fs::read_dir(self.dir.0.join("vs.ports")).map_or(0, Iterator::count);
-        assert_eq!(left, 0, "records");
+        assert_eq!(Records::at(&self.control()).all().unwrap(), [], "records");
         assert!(Namespace::open(&self.switch_netns()).is_err(), "the switch's namespace");
     }
 }
