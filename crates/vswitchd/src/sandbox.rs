@@ -26,7 +26,11 @@ impl Sandbox {
         if !config.sandbox {
             return Ok(Sandbox { limits: "none", ..Sandbox::default() });
         }
-        let uses = Uses { folders: folders(config), connects: config.ports.iter().any(|port| connects(&port.kind)) };
+        let uses = Uses {
+            folders: folders(config),
+            connects: config.ports.iter().any(|port| connects(&port.kind)),
+            shares: config.socket_group.is_some(),
+        };
         let confined = confine(&uses)?;
         missing(&confined).into_iter().for_each(|reason| warn!(reason, "sandbox incomplete"));
         let limits = match (confined.calls, confined.files.as_ref().map(Vec::is_empty)) {

@@ -3,7 +3,7 @@
 //! A refused call may come from a library that this list does not know. Then a switch that is killed loses the frames of all
 //! its tenants; a switch whose call fails goes on, and says so.
 
-use super::refused;
+use super::{Uses, refused};
 use libc::{c_int, c_long};
 use seccompiler::{
     BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
@@ -40,7 +40,6 @@ const ANY: &[c_long] = &[
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     libc::SYS_eventfd2,
-    libc::SYS_fcntl,
     libc::SYS_dup,
     libc::SYS_close,
     // Files: the switch's own when it reloads, and those beside guests' sockets. Landlock limits which.
@@ -52,7 +51,6 @@ const ANY: &[c_long] = &[
     libc::SYS_readlinkat,
     libc::SYS_getdents64,
     libc::SYS_unlinkat,
-    libc::SYS_fchmod,
     libc::SYS_getcwd,
     // Memory and threads. `mmap`, `mprotect` and `clone` are limited below.
     libc::SYS_brk,
@@ -108,11 +106,28 @@ const NAMESPACES: c_int = libc::CLONE_NEWCGROUP
 /// file is a terminal (TCGETS).
 const IOCTLS: [u64; 3] = [0x5421, 0x5411, 0x5401];
 
-/// Limits this thread to these calls; returns whether the kernel supports that. With `connects` it may connect to Unix sockets.
-pub(super) fn limit(connects: bool) -> io::Result<bool> {
+/// Requests of `fcntl`: copies of descriptors, their flags, and seals of memory. Those that lock files, lease them, or name a
+/// process to signal are not here.
+const FCNTLS: [c_int; 8] = [
+    libc::F_DUPFD,
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_GETFD,
+    libc::F_SETFD,
+    libc::F_GETFL,
+    libc::F_SETFL,
+    libc::F_ADD_SEALS,
+    libc::F_GET_SEALS,
+];
+
+/// The modes of the sockets of guests: for their owner, and for a group too.
+const OWNERS: c_int = 0o600;
+const SHARED: c_int = 0o660;
+
+/// Limits this thread to these calls; returns whether the kernel supports that.
+pub(super) fn limit(uses: &Uses) -> io::Result<bool> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
     let threads = only_threads(arch).map_err(io::Error::other)?;
-    let all = allowed(arch, connects).map_err(io::Error::other)?;
+    let all = allowed(arch, uses).map_err(io::Error::other)?;
     refused::install()?;
     for filter in [threads, all] {
         match apply_filter(&filter) {
@@ -135,14 +150,14 @@ fn only_threads(arch: TargetArch) -> Result<BpfProgram, BackendError> {
     SeccompFilter::new(calls, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32), arch)?.try_into()
 }
 
-fn allowed(arch: TargetArch, connects: bool) -> Result<BpfProgram, BackendError> {
+fn allowed(arch: TargetArch, uses: &Uses) -> Result<BpfProgram, BackendError> {
     let bits =
         |argument, mask: c_int, value: c_int| is(argument, Op::MaskedEq(mask as u32 as u64), value as u32 as u64);
     let number = |argument, value: c_int| is(argument, Op::Eq, value as u32 as u64);
     let own = std::process::id();
     let mut calls: BTreeMap<c_long, Vec<SeccompRule>> =
         ANY.iter().chain(OLDER).map(|&call| (call, Vec::new())).collect();
-    if connects {
+    if uses.connects {
         calls.insert(libc::SYS_connect, Vec::new());
     }
     // No other network than that of the sockets that are open already.
@@ -154,6 +169,9 @@ fn allowed(arch: TargetArch, connects: bool) -> Result<BpfProgram, BackendError>
     // Threads, but no processes and no namespaces.
     calls.insert(libc::SYS_clone, vec![bits(0, THREAD | NAMESPACES, THREAD)?]);
     calls.insert(libc::SYS_prctl, vec![number(0, libc::PR_SET_NAME)?, number(0, PR_SET_VMA)?]);
+    calls.insert(libc::SYS_fcntl, FCNTLS.into_iter().map(|request| number(1, request)).collect::<Result<_, _>>()?);
+    let modes = [OWNERS].into_iter().chain(uses.shares.then_some(SHARED));
+    calls.insert(libc::SYS_fchmod, modes.map(|mode| number(1, mode)).collect::<Result<_, _>>()?);
     // The end of this process after a fault of its own.
     calls.insert(libc::SYS_tgkill, vec![is(0, Op::Eq, own.into())?]);
     calls.insert(libc::SYS_ioctl, IOCTLS.into_iter().map(|request| is(1, Op::Eq, request)).collect::<Result<_, _>>()?);
@@ -171,6 +189,6 @@ fn is(argument: u8, op: Op, value: u64) -> Result<SeccompRule, BackendError> {
 /// Calls that are allowed, at least with some arguments.
 #[cfg(test)]
 pub(super) fn listed() -> Vec<c_long> {
-    let some = [libc::SYS_mmap, libc::SYS_mprotect];
+    let some = [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_fcntl, libc::SYS_fchmod];
     ANY.iter().chain(OLDER).copied().chain(some).collect()
 }

@@ -17,6 +17,8 @@ pub struct Uses {
     pub folders: Folders,
     /// Whether it connects to Unix sockets.
     pub connects: bool,
+    /// Whether it makes sockets that a group may connect to.
+    pub shares: bool,
 }
 
 /// The limits in force.
@@ -37,5 +39,5 @@ pub struct Confined {
 pub fn confine(uses: &Uses) -> io::Result<Confined> {
     // The list of system calls has none of Landlock's.
     let files = files::limit(&uses.folders)?;
-    Ok(Confined { calls: calls::limit(uses.connects)?, files })
+    Ok(Confined { calls: calls::limit(uses)?, files })
 }

@@ -50,6 +50,7 @@ extern "C" fn on_sigsys(_signal: libc::c_int, _info: *mut libc::siginfo_t, conte
 
 #[cfg(test)]
 mod tests {
+    use super::super::Uses;
     use super::super::calls::{limit, listed};
     use super::*;
     use std::os::unix::process::CommandExt;
@@ -77,7 +78,7 @@ mod tests {
     /// Runs a test on a thread that is limited; no other test runs there.
     fn limited(test: impl FnOnce() + Send) {
         std::thread::scope(|scope| {
-            scope.spawn(|| match limit(false).unwrap() {
+            scope.spawn(|| match limit(&Uses::default()).unwrap() {
                 true => test(),
                 false => println!("skipped: this kernel limits no system calls"),
             });
@@ -116,7 +117,40 @@ mod tests {
             assert!(is_refused(call(libc::SYS_tgkill, [1, 1, libc::SIGKILL.into()])));
             assert!(is_refused(call(libc::SYS_prctl, [libc::PR_SET_SECUREBITS.into(), 0, 0])));
             assert!(is_refused(call(libc::SYS_ioctl, [0, libc::TIOCSTI as i64, 0])));
+            // That somebody is signalled, that others wait, that a pipe grows.
+            for request in
+                [libc::F_SETOWN, F_SETSIG, libc::F_SETLK, libc::F_SETLEASE, libc::F_NOTIFY, libc::F_SETPIPE_SZ]
+            {
+                assert!(is_refused(call(libc::SYS_fcntl, [-1, request.into(), 0])), "request {request}");
+            }
+            for mode in [0o4755, 0o2600, 0o777, 0o660, 0o604, 0o400, 0] {
+                assert!(is_refused(call(libc::SYS_fchmod, [-1, mode, 0])), "mode {mode:o}");
+            }
         });
+    }
+
+    /// As in the kernel's `fcntl.h`.
+    const F_SETSIG: libc::c_int = 10;
+
+    #[test]
+    fn modes_and_requests_that_a_switch_has_are_allowed() {
+        for (shares, modes) in [(false, vec![0o600]), (true, vec![0o600, 0o660])] {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    if !limit(&Uses { shares, ..Uses::default() }).unwrap() {
+                        return println!("skipped: this kernel limits no system calls");
+                    }
+                    let allowed = |number, second: i64| {
+                        let refused = call(number, [-1, second, 0]).unwrap_err();
+                        assert_eq!(refused.raw_os_error(), Some(libc::EBADF), "{number}: {second:o}");
+                    };
+                    modes.iter().for_each(|mode| allowed(libc::SYS_fchmod, *mode));
+                    for request in [libc::F_GETFD, libc::F_SETFL, libc::F_DUPFD_CLOEXEC, libc::F_ADD_SEALS] {
+                        allowed(libc::SYS_fcntl, request.into());
+                    }
+                });
+            });
+        }
     }
 
     #[test]
@@ -124,7 +158,7 @@ mod tests {
         let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
         for connects in [false, true] {
             std::thread::scope(|scope| {
-                scope.spawn(|| match limit(connects).unwrap() {
+                scope.spawn(|| match limit(&Uses { connects, ..Uses::default() }).unwrap() {
                     // Connected already: EISCONN or EINVAL, and not EPERM, if the call is allowed.
                     true => assert_eq!(is_refused(connect(&one)), !connects),
                     false => println!("skipped: this kernel limits no system calls"),
@@ -166,7 +200,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let before = both();
-                if limit(false).unwrap() {
+                if limit(&Uses::default()).unwrap() {
                     println!("ns a call, getpid and ioctl: {before:.1?} without the limits, {:.1?} with them", both());
                 }
             });
