@@ -13,9 +13,11 @@ use sluicenet_vswitchd::here::{self, Findings};
 use sluicenet_vswitchd::log;
 use sluicenet_vswitchd::mtu;
 use sluicenet_vswitchd::status::{counted, mac_text};
+use std::ffi::CStr;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -76,14 +78,21 @@ struct RunSwitch {
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// The switch's configuration file, TOML; without one, the switch has no ports until commands add them
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    source: Source,
     /// Check the file only
     #[arg(long, requires = "file")]
     check: bool,
     /// With --check: look also for users, namespaces, devices and paths on this machine; nothing is started or changed
     #[arg(long, requires = "check")]
     here: bool,
+}
+
+/// Where the settings of a switch come from.
+#[derive(Debug, clap::Args)]
+struct Source {
+    /// The switch's configuration file, TOML; without one, the switch has no ports until commands add them
+    file: Option<PathBuf>,
     /// The name of a switch without a file
     #[arg(long, value_name = "NAME", default_value = "sluicenet", conflicts_with = "file")]
     name: String,
@@ -98,7 +107,7 @@ struct Run {
 #[derive(Debug, clap::Args)]
 struct HelperArgs {
     #[command(flatten)]
-    run: Run,
+    source: Source,
     /// Open them in this process
     #[arg(long)]
     worker: bool,
@@ -465,7 +474,7 @@ fn failure(e: AttachError) -> Failure {
     }
 }
 
-impl Run {
+impl Source {
     fn config(&self, load: fn(&Path) -> sluicenet_scenario::Result<Config>) -> Result<Config, Failure> {
         let Some(file) = &self.file else {
             let config = Config { socket_folders: self.socket_folders.clone(), ..Config::without_file(&self.name)? };
@@ -477,25 +486,10 @@ impl Run {
         Ok(load(file)?)
     }
 
-    fn main(self, helper: Option<&Path>, global: Global) -> Result<(), Failure> {
-        let config = self.config(Config::load)?;
-        if self.check {
-            let warnings = mtu::warnings(&config).into_iter().chain(config.warnings());
-            warnings.for_each(|warning| output::note(&format!("warning: {warning}")));
-            let found = if self.here { here::look(&config) } else { Findings::default() };
-            return check(&config.file, config.ports.len() as u64, &found, global);
-        }
-        log::start(config.log, global.quiet);
-        let mut command = self.helper(false, global);
-        let helper = helper.map_or_else(|| helper::From::Command(&mut command), helper::From::Socket);
-        let status = Daemon::run(config, helper).map_err(|e| Failure::Failed(e.to_string()))?;
-        show(&status, global);
-        Ok(())
-    }
-
     /// The command that starts the helper: the same program, also if its file has been replaced meanwhile.
     fn helper(&self, worker: bool, global: Global) -> Command {
         let mut command = Command::new("/proc/self/exe");
+        command.arg0(HELPER);
         if global.quiet {
             command.arg("--quiet");
         }
@@ -509,15 +503,41 @@ impl Run {
     }
 }
 
+/// The helper's name in a list of processes.
+const HELPER: &str = "sluicenet-helper";
+/// The same in the 15 bytes that the kernel keeps.
+const HELPER_SHORT: &CStr = c"sluice-helper";
+
+impl Run {
+    fn main(self, helper: Option<&Path>, global: Global) -> Result<(), Failure> {
+        let config = self.source.config(Config::load)?;
+        if self.check {
+            let warnings = mtu::warnings(&config).into_iter().chain(config.warnings());
+            warnings.for_each(|warning| output::note(&format!("warning: {warning}")));
+            let found = if self.here { here::look(&config) } else { Findings::default() };
+            return check(&config.file, config.ports.len() as u64, &found, global);
+        }
+        log::start(config.log, global.quiet);
+        let mut command = self.source.helper(false, global);
+        let helper = helper.map_or_else(|| helper::From::Command(&mut command), helper::From::Socket);
+        let status = Daemon::run(config, helper).map_err(|e| Failure::Failed(e.to_string()))?;
+        show(&status, global);
+        Ok(())
+    }
+}
+
 impl HelperArgs {
     /// Opens devices for the switch at the other end of the standard input.
     fn main(self, global: Global) -> Result<(), Failure> {
-        let config = self.run.config(if self.worker { helper::load } else { Config::load_without_keys })?;
+        // A process that was started by `/proc/self/exe` is called `exe`.
+        let named = rustix::thread::set_name(HELPER_SHORT);
+        named.map_err(|e| Failure::Failed(format!("the name of the helper: {e}")))?;
+        let config = self.source.config(if self.worker { helper::load } else { Config::load_without_keys })?;
         log::start(config.log, global.quiet);
         let socket = std::io::stdin().as_fd().try_clone_to_owned();
         let served = socket.and_then(|socket| match self.worker {
             true => helper::serve(config, socket),
-            false => helper::supervise(&config, socket, &mut self.run.helper(true, global)),
+            false => helper::supervise(&config, socket, &mut self.source.helper(true, global)),
         });
         served.map_err(|e| Failure::Failed(format!("the helper: {e}")))
     }

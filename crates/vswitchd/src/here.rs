@@ -1,7 +1,7 @@
 //! What a start of a switch would find on this machine. Nothing is opened for longer than a look, and nothing changes.
 
 use super::config::{Config, PortConfig, PortKind, UplinkConfig};
-use super::helper::device::{Device, Pair, namespace};
+use super::helper::device::{Device, Pair};
 use super::opened::{is_alone, may_open};
 use super::privileges::{Becomes, TO_OPEN, group, missing, own};
 use rustix::fs::Access;
@@ -120,7 +120,7 @@ fn look_at_port(port: &PortConfig, becomes: Option<&Becomes>) -> Result<(), Stri
 }
 
 fn device(netns: &Option<String>, name: &str) -> Result<(), KernelError> {
-    let namespace = namespace(netns)?;
+    let namespace = Namespace::named(netns.as_deref())?;
     namespace.enter(|| Links::open()?.get(name))?.map(drop).map_err(|e| e.within(namespace.name()))
 }
 

@@ -2,8 +2,8 @@
 //! starts.
 
 use super::config::{Config, LimitersOf, OverlayConfig, PortKind, UplinkConfig};
-use super::helper::device::namespace;
 use sluicenet_dataplane::kernel::link::Links;
+use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
 use sluicenet_wire::ipv6::MIN_MTU;
 use sluicenet_wire::{qcn, zbridge};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// The warnings for this machine as it is now. A device that cannot be looked at has none.
 pub fn warnings(config: &Config) -> Vec<String> {
     of(config, &mut |netns, device| {
-        let namespace = namespace(netns).ok()?;
+        let namespace = Namespace::named(netns.as_deref()).ok()?;
         let link = namespace.enter(|| Links::open()?.get(device)).ok()?.ok()?;
         Some(link.mtu)
     })

@@ -59,6 +59,10 @@ fn the_process_that_forwards_frames_has_no_privileges_and_ports_come_all_the_sam
     for pid in [helper.pid.unwrap(), worker] {
         assert_eq!(bits(of_process(pid, sets)), [0, TO_OPEN, TO_OPEN, TO_OPEN, 0]);
     }
+    assert_eq!(
+        [helper.pid.unwrap(), worker].map(|pid| of_process(pid, ["Name:"])),
+        [["sluice-helper"], ["sluice-helper"]]
+    );
     let nobody = "65534\t65534\t65534\t65534";
     let same = ["Uid:", "Gid:", "Groups:", "NoNewPrivs:"];
     assert_eq!(of_process(running.child.id(), same), [nobody, nobody, "", "1"]);
@@ -75,6 +79,17 @@ fn the_process_that_forwards_frames_has_no_privileges_and_ports_come_all_the_sam
     arrive(a, late, "10.0.0.3");
     arrive(late, b, "10.0.0.2");
     attach::detach(&running.control(), &attached.port).unwrap();
+}
+
+#[test]
+fn the_helper_checks_no_file() {
+    for option in ["--check", "--here"] {
+        let refused =
+            Command::new(env!("CARGO_BIN_EXE_sluicenet")).args(["switch", "helper", option, "vs.toml"]).output();
+        let refused = refused.unwrap();
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("unexpected argument"), "{refused:?}");
+    }
 }
 
 /// A tenant that has sent nothing for a while: its queue is held.

@@ -96,6 +96,11 @@ impl Namespace {
         })
     }
 
+    /// The namespace of this name or path; without one, that of this thread.
+    pub fn named(name: Option<&str>) -> Result<Namespace, KernelError> {
+        name.map_or_else(Namespace::current, Namespace::open)
+    }
+
     /// The device and the number of its file: another namespace that exists at the same time has others.
     pub fn identity(&self) -> Result<(u64, u64), KernelError> {
         let stat = rustix::fs::fstat(&self.file).tried(|| format!("the network namespace {}", self.name))?;

@@ -6,7 +6,6 @@ use super::program::{self, InProcess};
 use super::status::{BumpStatus, LaneStatus, NeighbourStatus, QueueStatus, UpdateStatus};
 use crate::config::{PortConfig, PortKind, default_control};
 use crate::control::{Answer, Request, Socket};
-use crate::helper::device::namespace;
 use crate::log::Log;
 use crate::metrics;
 use crate::opened::{Opened, PACKET_BUFFERS, Ready, may_open, open_all};
@@ -17,6 +16,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use sluicenet_dataplane::bump::program::{Mode, Safe};
 use sluicenet_dataplane::bump::{EndReport, Loop, QueueReport, Report, Settings, Updates, loops, loops_with};
 use sluicenet_dataplane::clock::monotonic_ns;
+use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
 use sluicenet_dataplane::kernel::wire::Wire;
 use sluicenet_dataplane::port::Port;
@@ -100,7 +100,7 @@ fn open(config: &Config) -> io::Result<(Vec<Placed>, rustix::thread::CapabilityS
     if config.pipelines > 1 {
         for (at, port) in flat.iter().enumerate() {
             let PortKind::Packet { device, netns } = &port.kind else { continue };
-            let namespace = namespace(netns)?;
+            let namespace = Namespace::named(netns.as_deref())?;
             // The same number for all parts, and another one for each device and process.
             let group = (std::process::id() as u16).wrapping_mul(64).wrapping_add(at as u16);
             for part in 0..config.pipelines {
@@ -114,7 +114,7 @@ fn open(config: &Config) -> io::Result<(Vec<Placed>, rustix::thread::CapabilityS
         let (PortKind::Packet { device: a, netns }, PortKind::Packet { device: b, .. }) = (&a.kind, &b.kind) else {
             continue;
         };
-        let namespace = namespace(netns)?;
+        let namespace = Namespace::named(netns.as_deref())?;
         match config.when_dead {
             WhenDead::Wire => {
                 let mut discard_at = |end: usize| {

@@ -186,7 +186,7 @@ impl Begun {
 
 /// Opens any device.
 fn packet(netns: &Option<String>, device: &str, pieces: Pieces) -> Result<Handed, Failure> {
-    let namespace = namespace(netns)?;
+    let namespace = Namespace::named(netns.as_deref())?;
     let Parts { facts, descriptors } = OpenPacket::open(&namespace, device, pieces)?.into_parts();
     let parts = Parts { facts: Facts::Packet(facts), descriptors };
     Ok(Handed { parts, keeper: None, places: places(netns.is_some().then_some(&namespace))? })
@@ -199,15 +199,7 @@ fn places<'a>(opened: impl IntoIterator<Item = &'a Namespace>) -> Result<Vec<Pla
 
 impl Controller {
     fn socket(&self) -> io::Result<std::net::UdpSocket> {
-        namespace(&self.netns)?.enter(|| ControllerLink::socket(self.own, self.controller))?
-    }
-}
-
-/// A namespace by name or path, or this process's own.
-pub(crate) fn namespace(name: &Option<String>) -> Result<Namespace, KernelError> {
-    match name {
-        Some(name) => Namespace::open(name),
-        None => Namespace::current(),
+        Namespace::named(self.netns.as_deref())?.enter(|| ControllerLink::socket(self.own, self.controller))?
     }
 }
 
@@ -227,7 +219,7 @@ impl Pair {
     pub fn of(device: &Device) -> Result<Option<Pair>, KernelError> {
         let Device::Veth { device, netns, tenant_device, tenant_netns, offload } = device else { return Ok(None) };
         let config = ValveConfig { offload: *offload, ..ValveConfig::default() };
-        let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
+        let (switch, tenant) = (Namespace::named(netns.as_deref())?, Namespace::open(tenant_netns)?);
         let (device, tenant_device) = (device.clone(), tenant_device.clone());
         Ok(Some(Pair { switch, names_switch: netns.is_some(), tenant, device, tenant_device, config }))
     }

@@ -5,7 +5,6 @@ use super::daemon::{Daemon, Program};
 use super::status::XcoStatus;
 use crate::config::checks::{Addresses, Device, Listener, Mac, Name, Namespace, SocketPath, Word};
 use crate::config::{LogFormat, default_control, text_of};
-use crate::helper::device::namespace;
 use crate::opened::PACKET_BUFFERS;
 use crate::status::Status;
 use rustix::thread::CapabilitySet;
@@ -13,6 +12,7 @@ use sluicenet_dataplane::controller::unguessable;
 use sluicenet_dataplane::kernel::classes::{Classes, DESTINATIONS_MAX};
 use sluicenet_dataplane::kernel::departures::Departures;
 use sluicenet_dataplane::kernel::link::Links;
+use sluicenet_dataplane::kernel::netns;
 use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::xco::{AgentConfig, AgentLoop, Paced, Valves};
@@ -246,7 +246,7 @@ impl Program for AgentLoop {
     }
     fn open(config: &AgentFile) -> io::Result<(AgentLoop, MacAddress)> {
         let AgentFile { common, rate, queues, queue, poll, coordinator, hosts, .. } = config;
-        let space = namespace(&common.netns)?;
+        let space = netns::Namespace::named(common.netns.as_deref())?;
         let device = PacketDevice::open_for_type(&space, &common.device, PACKET_BUFFERS, ETHERTYPE)?;
         let own = MacAddress(space.enter(|| Links::open()?.get(&common.device))??.mac);
         let addresses: Vec<Vec<Ipv4Addr>> = hosts.values().cloned().collect();

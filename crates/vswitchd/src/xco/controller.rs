@@ -3,13 +3,13 @@
 use super::config::{Common, Config};
 use super::daemon::{Daemon, Program};
 use super::status::XcoStatus;
-use crate::helper::device::namespace;
 use crate::opened::PACKET_BUFFERS;
 use crate::privileges::Rights;
 use crate::status::Status;
 use rustix::thread::CapabilitySet;
 use sluicenet_dataplane::controller::unguessable;
 use sluicenet_dataplane::kernel::link::Links;
+use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::xco::ControllerLoop;
@@ -55,7 +55,7 @@ impl Program for ControllerLoop {
     }
     fn open(config: &Config) -> io::Result<(ControllerLoop, MacAddress)> {
         let common = &config.common;
-        let space = namespace(&common.netns)?;
+        let space = Namespace::named(common.netns.as_deref())?;
         let device = PacketDevice::open_for_type(&space, &common.device, PACKET_BUFFERS, ETHERTYPE)?;
         let own = match common.mac {
             Some(mac) => mac,
