@@ -14,7 +14,7 @@ use sluicenet_dataplane::vhost::Socket;
 use std::fs::File;
 use std::io;
 use std::net::TcpListener;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -195,7 +195,6 @@ mod tests {
     /// The switch reads its file, and makes the sockets of guests, as the user that it becomes.
     #[test]
     fn it_is_looked_with_the_rights_of_the_user() {
-        use std::os::unix::fs::PermissionsExt;
         if !rustix::process::geteuid().is_root() {
             return println!("skipped: only root can become another user");
         }
