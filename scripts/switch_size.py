@@ -2,8 +2,8 @@
 """What a switch with many ports costs while nothing moves: its start, its processor time and its memory.
 
 As root: scripts/switch_size.py PROGRAM KIND PORTS..., where PROGRAM is sluicenet and KIND is shm (nobody attached) or
-veth (namespaces without IPv6, attached). Processor time and memory are the sums over the switch and its helper; open files are
-those of the switch. The output is a table in Markdown. Everything is removed again.
+veth (namespaces without IPv6, attached). Processor time and memory are the sums over the switch and its helper; open
+files are those of the switch. The output is a table in Markdown. Everything is removed again.
 """
 
 import argparse
@@ -42,7 +42,9 @@ def start(program: Path, folder: str, kind: str, ports: int) -> tuple[subprocess
 
 def descendants(pid: int) -> list[int]:
     """The process and all that it started."""
-    children = [int(child) for tasks in Path(f"/proc/{pid}/task").glob("*/children") for child in tasks.read_text().split()]
+    children = [
+        int(child) for tasks in Path(f"/proc/{pid}/task").glob("*/children") for child in tasks.read_text().split()
+    ]
     return [pid, *(found for child in children for found in descendants(child))]
 
 

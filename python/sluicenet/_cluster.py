@@ -321,7 +321,7 @@ def _run(
             start(index)
             continue
         else:
-            why = str(error).strip().split("\n")[0]
+            why = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
             lost.append(f"{root / jobs[index].folder}: its worker died in every try ({type(error).__name__}: {why})")
         waiting -= 1
     if lost:

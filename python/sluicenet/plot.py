@@ -31,6 +31,9 @@ _SHORT_AXIS = 50.0
 """A logarithmic axis of a smaller ratio has too few powers of ten to read."""
 _MANY_LINES = 2
 """A legend of more lines would cover the curves."""
+_LEGEND_CHARS = 84
+"""How long the lines of a legend above a figure may be, of which each name takes its letters and its sample."""
+_SAMPLE_CHARS = 5
 # Okabe and Ito's colours, which most people can tell apart.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333333")
 
@@ -273,14 +276,16 @@ def _payload(result: Result) -> list[_Span]:
     """The payload of each flow in Gb/s, from when to when."""
     end_ps = _end_ps(result)
     rows: Any = result.flows.to_arrow().select(["start_ps", "fct_ps", "delivered_bytes", "bytes"])
+    of = result.streams
+    each = of.get("each", [])
+    # The courses of the first ones alone would not add up.
+    has_courses = len(each) == of.get("count", 0) and all(stream.get("course_mbps") for stream in each)
     spans: list[_Span] = []
     for start, lasted, payload, size in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-        # Flows without an end have courses of their own, below.
-        if size is not None:
+        if size is not None or not has_courses:
             end = end_ps if lasted is None else start + lasted
             spans.append((start, end, 8e3 * payload / max(1.0, end - start)))
-    of = result.streams
-    for stream in of.get("each", []):
+    for stream in each if has_courses else []:
         width_ps = of["interval_ms"] * _PS_PER_MS
         course = enumerate(stream["course_mbps"])
         spans.extend((k * width_ps, (k + 1) * width_ps, mbps / 1e3) for k, mbps in course)
@@ -355,6 +360,8 @@ def _legend(ax: Axes, lines: int, title: str | None = None, columns: int = 3) ->
     """A legend inside, or above where there are many lines."""
     of: dict[str, Any] = {"title": title, "title_fontsize": "small", "alignment": "left"}
     if lines > _MANY_LINES:
+        longest = max(len(label) for label in ax.get_legend_handles_labels()[1])
+        columns = max(1, min(columns, _LEGEND_CHARS // (longest + _SAMPLE_CHARS)))
         ax.legend(frameon=False, fontsize="x-small", ncols=columns, loc="lower left", bbox_to_anchor=(0, 1), **of)
     elif lines > 1 or title is not None:
         ax.legend(framealpha=0.85, edgecolor="none", fontsize="small", **of)

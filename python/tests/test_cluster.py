@@ -128,11 +128,11 @@ def test_a_killed_pool_is_an_error_and_keeps_what_is_complete(
             time.sleep(0.05)
         os.kill(next(iter(processes._processes)), signal.SIGKILL)
 
-    killer = threading.Thread(target=kill_one_of_them)
-    killer.start()
+    thread = threading.Thread(target=kill_one_of_them)
+    thread.start()
     with pytest.raises(sn.ClusterError, match=r"ProcessPoolExecutor is gone: .*; 1 of 2 runs are complete in .*/out"):
         sn.sweep(endless, out=out, executor=processes)
-    killer.join()
+    thread.join()
     table = pl.read_parquet(out / "cells.parquet")
     assert table["rounds"].to_list() == [2]
     for process in list((processes._processes or {}).values()):
@@ -201,9 +201,10 @@ def test_on_dask_a_worker_dies_and_its_run_is_made_elsewhere(incast: Path, tmp_p
     here = sn.sweep(swept, out=tmp_path / "here", seeds=[1, 2])
     cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
     with cluster, distributed.Client(cluster) as client:
-        killed = killer(tmp_path / "there", lambda: next(iter(client.run(os.getpid).values())))
+        killer = Killer(tmp_path / "there", lambda: next(iter(client.run(os.getpid).values())))
         same(here, sn.sweep(swept, out=tmp_path / "there", seeds=[1, 2], executor=client))
-        killed.join()
+        killer.join()
+        assert killer.complete < len(here)
         same(here, sn.sweep(swept, out=tmp_path / "columns", seeds=[1, 2], executor=client, shared=False))
 
 
@@ -213,9 +214,10 @@ def test_on_ray_a_worker_dies_and_its_run_is_made_elsewhere(incast: Path, tmp_pa
     here = sn.sweep(swept, out=tmp_path / "here", seeds=[1, 2])
     context = ray.init(num_cpus=2, include_dashboard=False, logging_level="error")
     try:
-        killed = killer(tmp_path / "there", ray_worker)
+        killer = Killer(tmp_path / "there", ray_worker)
         same(here, sn.sweep(swept, out=tmp_path / "there", seeds=[1, 2], executor=ray))
-        killed.join()
+        killer.join()
+        assert killer.complete < len(here)
         same(here, sn.sweep(swept, out=tmp_path / "columns", seeds=[1, 2], executor=context, shared=False))
     finally:
         ray.shutdown()
@@ -227,15 +229,22 @@ def ray_worker() -> int:
     return int(found[0].parent.name)
 
 
-def killer(out: Path, worker: Callable[[], int]) -> threading.Thread:
+class Killer(threading.Thread):
     """Kills a worker when a first run is complete."""
 
-    def kill() -> None:
-        begun = time.monotonic()
-        while time.monotonic() - begun < WAIT_S and not any(out.glob("*/summary.json")):
-            time.sleep(0.005)
-        os.kill(worker(), signal.SIGKILL)
+    def __init__(self, out: Path, worker: Callable[[], int]) -> None:
+        super().__init__()
+        self._out = out
+        self._worker = worker
+        self.start()
 
-    thread = threading.Thread(target=kill)
-    thread.start()
-    return thread
+    def run(self) -> None:
+        """Waits for the run."""
+        begun = time.monotonic()
+        while time.monotonic() - begun < WAIT_S and self._complete() == 0:
+            time.sleep(0.005)
+        os.kill(self._worker(), signal.SIGKILL)
+        self.complete = self._complete()
+
+    def _complete(self) -> int:
+        return len(list(self._out.glob("*/summary.json")))

@@ -147,6 +147,9 @@ def test_courses_are_drawn_by_queue_by_limiter_and_by_result(tmp_path: Path) -> 
     assert [line.get_label() for line in limiters.get_lines()] == [f"host {src} to 3" for src in range(3)]
     (rate,) = sn.plot.streams(result).get_lines()
     assert 5 < np.asarray(rate.get_ydata(), dtype=float).max() < 10
+    # Flows without an end have their courses there, and no byte twice.
+    bits = 8 * pc.sum(result.flows.to_arrow()["delivered_bytes"]).as_py()
+    assert area(sn.plot.throughput(result)) / 1e3 == pytest.approx(bits, rel=0.01)
     unrecorded = sn.run(text.split("[record]")[0])
     with pytest.raises(ValueError, match=r"record\.queues"):
         sn.plot.queues(unrecorded)

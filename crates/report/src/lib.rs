@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use loss_locations::{Level, LossLocation};
+use over_time::Course;
 pub use over_time::OverTime;
 use sluicenet_experiment::run::{Figures, Streams};
 use sluicenet_records::{DropRow, FlowRow, Manifest, QueryRow, RecordError, RunInfo, Status, read, read_parts};
@@ -68,11 +69,14 @@ impl CellInput {
         let Manifest { run, status, .. } = Manifest::read(dir)?;
         let (mut samples, mut recorded) = (FlowSamples::default(), false);
         let (mut timeouts, mut retransmissions) = (0, 0);
+        let figures = Figures::saved(dir);
+        let mut course = Course::new(figures.as_ref());
         for part in read_parts::<FlowRow>(dir)? {
             let part = part?;
             recorded |= !part.is_empty();
             timeouts += part.iter().map(|flow| u64::from(flow.timeouts)).sum::<u64>();
             retransmissions += part.iter().map(|flow| u64::from(flow.retransmissions)).sum::<u64>();
+            part.iter().for_each(|flow| course.add(flow));
             samples.add(part.iter().filter(|flow| flow.start_ps >= warmup_ps));
         }
         let queries: Vec<QueryRow> = read(dir)?;
@@ -83,8 +87,6 @@ impl CellInput {
         }
         let dropped: Vec<DropRow> = read(dir)?;
         let (drops, levels) = summary::loss_locations(&read(dir)?, &dropped);
-        let figures = Figures::saved(dir);
-        let end_ps = figures.as_ref().map_or(0.0, |figures| figures.simulated_us * 1e6);
         Ok(CellInput {
             run,
             status,
@@ -97,7 +99,7 @@ impl CellInput {
             drops,
             reasons: summary::reasons(&dropped),
             levels,
-            over_time: OverTime::read(dir, end_ps)?,
+            over_time: course.finish(dir)?,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! A run over time, in intervals: payload, pauses, the longest queue. Courses are means or maxima of an interval, so that a
 //! page takes no more for a long run than for a short one.
 
+use sluicenet_experiment::run::Figures;
 use sluicenet_records::{FlowRow, PauseRow, QueueRow, RecordError, read, read_parts};
 use std::path::Path;
 
@@ -12,7 +13,8 @@ const INTERVALS: usize = 160;
 pub struct OverTime {
     /// Simulated time of all intervals together, in picoseconds.
     pub end_ps: f64,
-    /// Payload of all flows, in Gb/s. A flow's bytes are spread evenly over its time.
+    /// Payload of all flows, in Gb/s. A flow's bytes are spread evenly over its time; those of a flow without an end over
+    /// the intervals of its course, if it has one.
     pub payload_gbps: Vec<f64>,
     /// Outputs that a pause held, on average.
     pub paused: Vec<f64>,
@@ -20,22 +22,39 @@ pub struct OverTime {
     pub queue_bytes: Vec<f64>,
 }
 
-impl OverTime {
-    /// From the records in `dir` of a run that lasted `end_ps`.
-    pub fn read(dir: &Path, end_ps: f64) -> Result<OverTime, RecordError> {
-        let mut course = OverTime { end_ps, ..OverTime::default() };
-        if end_ps < 1.0 {
-            return Ok(course);
-        }
+/// A course in the making; flows come one by one, as they are read for the rest of the page.
+pub(super) struct Course {
+    end_ps: f64,
+    payload: Bins,
+    /// Whether flows without an end have courses of their own.
+    has_courses: bool,
+}
+
+impl Course {
+    /// That of a run with these figures; none where the run did not end, and then the course is empty.
+    pub fn new(figures: Option<&Figures>) -> Course {
+        let end_ps = figures.map_or(0.0, |figures| figures.simulated_us * 1e6);
         let mut payload = Bins::new(end_ps);
-        for part in read_parts::<FlowRow>(dir)? {
-            for flow in part? {
-                let (start, bits) = (flow.start_ps as f64, 8.0 * flow.delivered_bytes as f64);
-                let end = flow.fct_ps.map_or(end_ps, |fct| start + fct as f64);
-                // Bits over picoseconds are Tb/s.
-                payload.spread(start, end, 1e3 * bits / (end - start).max(1.0));
-            }
+        let courses = figures.and_then(|figures| figures.streams.courses());
+        let has_courses = courses.is_some();
+        courses.into_iter().flatten().for_each(|(from, to, mbps)| payload.spread(from, to.min(end_ps), mbps / 1e3));
+        Course { end_ps, payload, has_courses }
+    }
+
+    /// Takes a flow in.
+    pub fn add(&mut self, flow: &FlowRow) {
+        if flow.bytes.is_none() && self.has_courses {
+            return;
         }
+        let (start, bits) = (flow.start_ps as f64, 8.0 * flow.delivered_bytes as f64);
+        let end = flow.fct_ps.map_or(self.end_ps, |fct| start + fct as f64);
+        // Bits over picoseconds are Tb/s.
+        self.payload.spread(start, end, 1e3 * bits / (end - start).max(1.0));
+    }
+
+    /// With the pauses and queues in `dir`.
+    pub fn finish(self, dir: &Path) -> Result<OverTime, RecordError> {
+        let Course { end_ps, payload, .. } = self;
         let mut paused = Bins::new(end_ps);
         for pause in read::<PauseRow>(dir)? {
             let start = pause.start_ps as f64;
@@ -45,12 +64,11 @@ impl OverTime {
         for part in read_parts::<QueueRow>(dir)? {
             part?.iter().for_each(|sample| queue.raise(sample.time_ps as f64, sample.bytes as f64));
         }
-        course.payload_gbps = payload.used();
-        course.paused = paused.used();
-        course.queue_bytes = queue.used();
-        Ok(course)
+        Ok(OverTime { end_ps, payload_gbps: payload.used(), paused: paused.used(), queue_bytes: queue.used() })
     }
+}
 
+impl OverTime {
     /// The middle of an interval, in picoseconds.
     pub fn middle_ps(&self, interval: usize) -> f64 {
         self.end_ps * (interval as f64 + 0.5) / INTERVALS as f64
@@ -75,6 +93,9 @@ impl Bins {
 
     /// Adds `value` from `start` to `end`, to each interval by its share.
     fn spread(&mut self, start: f64, end: f64, value: f64) {
+        if self.width_ps <= 0.0 {
+            return;
+        }
         self.is_used = true;
         for i in self.interval(start)..=self.interval(end) {
             let from = self.width_ps * i as f64;
@@ -85,6 +106,9 @@ impl Bins {
 
     /// Raises an interval to `value`.
     fn raise(&mut self, time_ps: f64, value: f64) {
+        if self.width_ps <= 0.0 {
+            return;
+        }
         self.is_used = true;
         let i = self.interval(time_ps);
         self.values[i] = self.values[i].max(value);
@@ -103,6 +127,10 @@ mod tests {
     fn a_value_is_shared_by_the_intervals_that_it_covers() {
         let mut bins = Bins::new(160.0);
         assert!(Bins::new(1.0).used().is_empty());
+        let mut unended = Bins::new(0.0);
+        unended.spread(0.0, 5.0, 1.0);
+        unended.raise(1.0, 1.0);
+        assert!(unended.used().is_empty());
         bins.spread(0.5, 3.0, 2.0);
         bins.spread(159.0, 160.0, 1.0);
         bins.spread(7.25, 7.75, 4.0);

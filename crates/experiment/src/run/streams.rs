@@ -51,6 +51,17 @@ pub struct Streams {
     pub each: Vec<Stream>,
 }
 
+impl Streams {
+    /// The course of all of them: start and end of each interval in picoseconds, and a rate in megabits a second. None where
+    /// the course of any is unknown.
+    pub fn courses(&self) -> Option<impl Iterator<Item = (f64, f64, f64)> + '_> {
+        let width_ps = self.interval_ms? * 1e9;
+        let is_whole = self.count == self.each.len() as u64 && self.each.iter().all(|s| !s.course_mbps.is_empty());
+        let of = move |(k, &mbps): (usize, &f64)| (width_ps * k as f64, width_ps * (k + 1) as f64, mbps);
+        is_whole.then(|| self.each.iter().flat_map(move |stream| stream.course_mbps.iter().enumerate().map(of)))
+    }
+}
+
 /// Intervals of a run whose flows are followed.
 pub const INTERVALS: u32 = 50;
 
