@@ -56,12 +56,19 @@ pub fn write(
 fn check(run: &Run, files: &[File]) -> Result<(), ExportError> {
     let mut missing: Vec<Missing> = files.iter().filter_map(|file| file.lacks(run)).collect();
     missing.dedup();
-    let possible: Vec<&str> = files.iter().filter(|file| file.lacks(run).is_none()).map(|file| file.short()).collect();
-    match (missing.is_empty(), possible.is_empty()) {
-        (true, _) => Ok(()),
-        (false, true) => Err(run.lacks(missing, "")),
-        (false, false) => Err(run.lacks(missing, format!(", or export what is there: --only {}", possible.join(",")))),
+    if missing.is_empty() {
+        return Ok(());
     }
+    let possible: Vec<&str> = files.iter().filter(|file| file.lacks(run).is_none()).map(|file| file.short()).collect();
+    let otherwise = match possible.is_empty() {
+        true => String::new(),
+        false => format!(", or export what is there: --only {}", possible.join(",")),
+    };
+    if missing.contains(&PORTS) && !run.is_complete() {
+        let why = "the run was killed before it wrote its ports, which tell the numbers of switches";
+        return Err(run.unfit(format!("{why}: run it again{otherwise}")));
+    }
+    Err(run.lacks(missing, otherwise))
 }
 
 /// One of the files.

@@ -450,6 +450,11 @@ fn a_folder_that_is_no_complete_run_is_refused() {
         )
     );
     assert!(!Run::open(&run, true).unwrap().is_complete());
+    // A killed run has no ports yet: no setting would help.
+    let killed = save(&dir, Records { ports: vec![], status: Status::Running, ..all() });
+    let killed = Run::open(&killed, true).unwrap();
+    let told = hpcc::write(&killed, &hpcc::File::ALL, &dir.0, None, &mut |_| {}).unwrap_err().to_string();
+    assert!(told.contains("killed before it wrote its ports") && told.ends_with("what is there: --only fct"), "{told}");
     // A sweep holds several, and the first is an example.
     assert!(e(&dir.0).ends_with(&format!("name it, as {}", run.display())), "{}", e(&dir.0));
     let manifest = run.join("manifest.json");
