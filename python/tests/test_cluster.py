@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import shutil
 import signal
 import threading
 import time
@@ -170,21 +172,29 @@ def test_two_sweeps_do_not_share_a_folder(swept: str, tmp_path: Path) -> None:
     assert told[0] == f"{tmp_path}: another run or sweep is writing its results here; give another directory, or wait"
 
 
-def test_a_folder_that_workers_do_not_see_and_a_full_one(
-    swept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_workers_do_not_see(swept: str, tmp_path: Path) -> None:
     def hide(_: int) -> None:
         for mark in tmp_path.glob(".sweep-*"):
             mark.unlink()
 
     with pytest.raises(sn.ClusterError, match=f"does not see {tmp_path}: give a folder .*shared=False"):
         sn.sweep(swept, out=tmp_path, executor=Recorder(hide))
-    if os.geteuid() == 0:
-        pytest.skip("as root no folder is read-only")
-    (tmp_path / "congestion=cubic,rounds=9").mkdir()
-    (tmp_path / "congestion=cubic,rounds=9").chmod(0o500)
-    with pytest.raises(sn.RecordError, match=r"congestion=cubic,rounds=9.*: cannot write"):
-        sn.sweep(swept, out=tmp_path, executor=Recorder())
+
+
+def test_a_folder_that_takes_no_more_is_an_error_with_the_file(swept: str, tmp_path: Path) -> None:
+    first = sn.sweep(swept, out=tmp_path)
+    shutil.rmtree(first[1].result.path)
+    before = {cell.result.path: parquet(cell.result.path) for cell in first if cell is not first[1]}
+    told = pytest.raises(sn.RecordError, match=r"congestion=newreno,rounds=9/.*: cannot write: .*File too large")
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=take_little) as pool, told:
+        sn.sweep(swept, out=tmp_path, executor=pool)
+    assert {path: parquet(path) for path in before} == before
+    assert len(sn.sweep(swept, out=tmp_path)) == 4
+
+
+def take_little() -> None:
+    """No file of this process gets longer than this, as on a disk that is full."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))
 
 
 def test_what_is_no_executor_is_refused(swept: str, tmp_path: Path) -> None:
