@@ -19,6 +19,7 @@ mod failure;
 mod faults;
 mod figures;
 mod files;
+mod headroom;
 mod hedera;
 mod interrupt;
 mod output;
@@ -30,6 +31,7 @@ mod results;
 mod run;
 mod schema;
 mod slurm;
+mod sonic;
 mod supervised;
 mod sweep;
 mod switch;
@@ -110,6 +112,10 @@ enum Verb {
     Testbed(testbed::Testbed),
     /// A fat-tree from k alone: counts, tables, cost, cables, exports
     Fabric(fabric::Fabric),
+    /// The headroom of a lossless priority by rate and cable, term by term, beside SONiC's
+    Headroom(headroom::HeadroomArgs),
+    /// SONiC's config_db.json: its QoS part as sections of a scenario, and back
+    Sonic(sonic::SonicVerb),
     /// Remove the leftovers of a killed testbed or test: processes, namespaces, files
     Clean,
     /// Show which optional tools and kernel features this machine has
@@ -162,6 +168,8 @@ pub fn main() -> ExitCode {
         Verb::Top(v) => v.main(global),
         Verb::Testbed(v) => v.main(global),
         Verb::Fabric(v) => v.main(global),
+        Verb::Headroom(v) => v.main(global),
+        Verb::Sonic(v) => v.main(global),
         Verb::Clean => testbed::clean_up(global),
         Verb::Doctor => doctor::main(global),
         Verb::Schema => schema::main(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::error::{Error, Result, Warning};
 use super::model::InputFile;
+use crate::sonic::{ConfigDb, parse_config_db};
 use crate::formats::{self, Cdf, ConnectionMatrix, FILE_BYTES_MAX, HpccFlows, HpccTopology, HtsimTopology};
 
 /// An input file as read.
@@ -31,6 +32,7 @@ pub(super) struct Files {
     hpcc_flows: Parsed<HpccFlows>,
     htsim_topologies: Parsed<HtsimTopology>,
     matrices: Parsed<ConnectionMatrix>,
+    sonic: Parsed<ConfigDb>,
 }
 
 type Parser<T> = fn(&str, &[u8]) -> Result<(T, Vec<Warning>)>;
@@ -92,5 +94,9 @@ impl Files {
 
     pub fn matrix(&mut self, path: &str) -> Result<InputFile<ConnectionMatrix>> {
         self.parsed(path, |f| &mut f.matrices, formats::parse_connection_matrix)
+    }
+
+    pub fn sonic(&mut self, path: &str) -> Result<InputFile<ConfigDb>> {
+        self.parsed(path, |f| &mut f.sonic, parse_config_db)
     }
 }

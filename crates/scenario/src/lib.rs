@@ -14,6 +14,7 @@
 //! | `units`, `distribution` | quantities |
 //! | `topology`, `patterns`, `losses`, `distributions` | sizes of networks, permutations, lossy paths, random values |
 //! | `load`, `files`, `sweep` | files, overrides, variants |
+//! | `sonic` | SONiC's `config_db.json` as keys of a scenario, and back |
 #![forbid(unsafe_code)]
 
 pub mod distribution;
@@ -29,6 +30,7 @@ mod patterns;
 pub mod printable;
 pub mod schema;
 pub mod setting;
+pub mod sonic;
 mod sweep;
 mod tcp;
 #[cfg(test)]
@@ -46,7 +48,7 @@ pub use model::*;
 pub use schema::json_schema;
 pub use sweep::{CONGESTION_KEY, FLOW_CONTROL_KEY, VARIANTS_MAX, Variant, folder_name};
 pub use units::closest;
-pub use units::{BUFFER_MAX, BYTES_MAX, Bytes, DURATION_MAX, LINK_RATE_MIN, Quantity, RATE_MAX, UnitError};
+pub use units::{BUFFER_MAX, BYTES_MAX, Bytes, DURATION_MAX, LINK_RATE_MIN, Length, Quantity, RATE_MAX, UnitError};
 
 /// Version of the defaults, which manifests name: with another one, the same file can be another scenario.
 ///

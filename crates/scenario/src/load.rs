@@ -10,6 +10,7 @@ use super::locations::Locations;
 use super::losses::Losses;
 use super::model::{active_queue, bump, *};
 use super::setting::{Choice, Section};
+use super::sonic;
 use super::sweep::{self, Variant};
 use super::tree::{self, Document, Value};
 use super::units::Bytes;
@@ -127,7 +128,7 @@ impl Loaded {
         sweep::check(&document)?;
         scenario.tables = tables_of(&document)?;
         let document = Arc::new(document);
-        scenario.locations = Locations::new(&document);
+        scenario.locations = Locations::new(&sonic::merged_shared(&document, &mut files)?);
         warnings.extend(idle_oversubscription(&document, &scenario)?);
         warnings.extend(idle_xco(&document, &scenario)?);
         warnings.extend(changed_default(&document, &scenario)?);
@@ -175,6 +176,7 @@ impl Loaded {
 
 /// The model of a document.
 pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning>) -> Result<Scenario> {
+    let doc = &*sonic::merged(doc, files, warnings)?;
     let root = Section::root(doc, &ROOT)?;
     let s_general = root.section("scenario")?;
     let general = General::read(&s_general)?;
@@ -203,6 +205,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let framing = Framing::read(&s_framing, set)?;
     let (s_switch, s_adapter) = (root.section("switch")?, root.section("adapter")?);
     let switch = Switch::read(&s_switch, set)?;
+    switch.check(&s_switch)?;
     let s_zbridge = root.section("zbridge")?;
     let zfabric = general.has_stack(Hypervisor::ZFabric);
     let zbridge = ZBridge::read(&s_zbridge, zfabric)?;
@@ -212,7 +215,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     adapter.check(&s_adapter, &zbridge, warnings)?;
     let smallest = smallest_buffer(&topology, (&s_switch, &switch), (&s_adapter, &adapter), &framing)?;
     let s_pfc = root.section("pfc")?;
-    let pfc = Pfc::read(&s_pfc, set, lossless, &server)?;
+    let pfc = Pfc::read(&s_pfc, set, lossless, &server, topology.delay_per_metre)?;
     pfc.check(&s_pfc, lossless, (smallest, &server))?;
     let s_buffer = root.section("buffer")?;
     let buffer = SharedBuffer::read(&s_buffer, set)?;
@@ -254,8 +257,15 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let xco = Xco::read(&s_xco, counts)?;
     xco.check(&s_xco, (general.level, &server, counts), (&zcredit, &zbridge, &overlay))?;
     let losses = Losses::of(&server, &vswitch, &pfc, &adapter, &topology, zbridge.enabled || overlay.tcp);
-    let world =
-        World { topology: &topology, counts, server: &server, adapter: &adapter, duration: general.duration, losses };
+    let world = World {
+        topology: &topology,
+        counts,
+        server: &server,
+        adapter: &adapter,
+        duration: general.duration,
+        losses,
+        dscp_to_tc: switch.dscp_to_tc.as_deref(),
+    };
     let workloads = workloads(&root, &world, files)?;
     let bumps = bump::bumps(&root, &counts, general.level, files)?;
     let marks = active_queue::marks(&red, &wred, &switch) || bumps.iter().any(Bump::marks);

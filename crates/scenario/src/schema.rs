@@ -68,6 +68,7 @@ fn of(kind: &Kind) -> Value {
         Kind::Rate(..) => quantity::<sluicenet_proto::units::Rate>(),
         Kind::Size(..) => quantity::<super::Bytes>(),
         Kind::Duration(..) => quantity::<sluicenet_proto::time::Duration>(),
+        Kind::Length(..) => quantity::<super::Length>(),
         Kind::Choice(words) => json!({ "enum": words }),
         Kind::Hosts => json!({ "anyOf": [
             { "type": "integer", "minimum": 1 },

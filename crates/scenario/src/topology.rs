@@ -4,11 +4,12 @@ use super::error::Result;
 use super::files::Files;
 use super::model::*;
 use super::setting::Section;
-use super::units::{LINK_RATE_MIN, RATE_MAX};
+use super::units::{LINK_RATE_MIN, Length, RATE_MAX};
 use super::{HOSTS_MAX, PORTS_MAX, SWITCH_PORTS_MAX};
 use sluicenet_proto::hedera::tree::Tree;
 use sluicenet_proto::routing::paths::{PATHS_MAX, Paths};
 use sluicenet_proto::routing::xgft::Xgft;
+use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 
 /// The keys of shapes.
@@ -44,7 +45,9 @@ pub(super) fn shape(
     let from_file: &[&str] = match shape {
         Shape::Xgft { .. } => &[],
         Shape::Htsim { .. } => &["link_rate", "level"],
-        Shape::Hpcc { .. } => &["link_rate", "link_delay", "bit_error_rate", "level", "external_hosts"],
+        Shape::Hpcc { .. } => {
+            &["link_rate", "link_delay", "cable", "delay_per_metre", "bit_error_rate", "level", "external_hosts"]
+        }
     };
     if let Some(name) = from_file.iter().find(|n| s.has(n)) {
         return Err(s.error(name, format!("`{name}` cannot be given: the topology's file gives the links")));
@@ -266,8 +269,26 @@ fn fatten(s: &Section<'_>, m: &[u32], levels: &mut [Link], oversubscription: f64
     Ok(())
 }
 
+/// The delay of a cable, which excludes the key `delay`; none without a cable.
+pub(super) fn cable_delay(
+    s: &Section<'_>,
+    (cable, per_metre): (Option<Length>, Duration),
+    delay: &str,
+) -> Result<Option<Duration>> {
+    if cable.is_some() && s.has(delay) {
+        let error = s.error("cable", format!("`cable` and `{delay}` both say how long light travels"));
+        return Err(error.hint("remove one of the two"));
+    }
+    Ok(cable.map(|cable| cable.delay(per_metre)))
+}
+
 /// `up` is the oversubscription of a tree whose links upwards follow from those of its hosts.
-pub(super) fn levels(s: &Section<'_>, shape: &Shape, link: Link, up: Option<f64>) -> Result<Vec<Link>> {
+pub(super) fn levels(
+    s: &Section<'_>,
+    shape: &Shape,
+    (link, per_metre): (Link, Duration),
+    up: Option<f64>,
+) -> Result<Vec<Link>> {
     let mut levels = match shape {
         Shape::Xgft { m, .. } => vec![link; m.len()],
         Shape::Hpcc { .. } => Vec::new(),
@@ -280,8 +301,11 @@ pub(super) fn levels(s: &Section<'_>, shape: &Shape, link: Link, up: Option<f64>
     };
     let mut seen = vec![false; levels.len()];
     let mut given = Vec::new();
+    let mut has_cables = s.has("cable");
     for l in s.tables("level")? {
-        let LevelKeys { level, rate, delay, bit_error_rate, .. } = LevelKeys::read(&l)?;
+        let LevelKeys { level, rate, delay, cable, bit_error_rate, .. } = LevelKeys::read(&l)?;
+        let delay = cable_delay(&l, (cable, per_metre), "delay")?.or(delay);
+        has_cables |= cable.is_some();
         let (index, count) = (level as usize - 1, levels.len());
         let Some(slot) = levels.get_mut(index) else {
             return Err(l.error("level", format!("there is no level {level}: the tree has {count}")));
@@ -295,6 +319,10 @@ pub(super) fn levels(s: &Section<'_>, shape: &Shape, link: Link, up: Option<f64>
         }
         slot.delay = delay.unwrap_or(slot.delay);
         slot.bit_error_rate = bit_error_rate.unwrap_or(slot.bit_error_rate);
+    }
+    if s.has("delay_per_metre") && !has_cables {
+        let error = s.error("delay_per_metre", "`delay_per_metre` changes nothing: no cable is given");
+        return Err(error.hint("give `cable`, as \"40 m\", instead of a delay"));
     }
     if let (Some(oversubscription), Shape::Xgft { m, .. }) = (up, shape) {
         fatten(s, m, &mut levels, oversubscription)?;

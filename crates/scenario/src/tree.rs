@@ -2,6 +2,7 @@
 
 use super::error::{Error, Result};
 use super::units::closest;
+use std::sync::Arc;
 
 /// A text values come from: the scenario's file, or an override of the command line.
 #[derive(Clone, Debug)]
@@ -9,7 +10,7 @@ pub struct Source {
     /// The file's name; [`SET`] for an override.
     pub name: String,
     /// All of it.
-    pub text: String,
+    pub text: Arc<str>,
 }
 
 /// Where in which source.
@@ -24,9 +25,14 @@ impl Span {
     /// The start of the scenario's file.
     pub const START: Span = Span { source: 0, start: 0, end: 0 };
 
+    /// The bytes from `start` to `end` of the first file that is [attached](Document::attach).
+    pub fn attached(start: usize, end: usize) -> Span {
+        Span { source: ATTACHED, start, end }
+    }
+
     /// Whether it is in an override, not in the file.
     pub fn is_override(&self) -> bool {
-        self.source > 0
+        self.source > 0 && self.source < ATTACHED
     }
 }
 
@@ -119,10 +125,14 @@ impl Node {
 pub struct Document {
     /// The file, then each override.
     pub sources: Vec<Source>,
+    /// Another file that gives values.
+    pub attached: Option<Source>,
     /// The table at the top.
     pub root: Table,
 }
 
+/// The number of the source of attached values: beyond those of all overrides.
+const ATTACHED: usize = usize::MAX;
 /// The name errors give to overrides.
 pub const SET: &str = "--set";
 /// Parts of an override's key.
@@ -133,12 +143,12 @@ impl Document {
     pub fn parse(name: &str, text: &str) -> Result<Document> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let root = parse_toml(0, name, text, text, 0)?;
-        Ok(Document { sources: vec![Source { name: name.into(), text: text.into() }], root })
+        Ok(Document { sources: vec![Source { name: name.into(), text: text.into() }], attached: None, root })
     }
 
     /// An error at a place.
     pub fn error(&self, span: Span, message: impl Into<String>) -> Error {
-        match self.sources.get(span.source) {
+        match self.sources.get(span.source).or(self.attached.as_ref()) {
             Some(s) => Error::span(s.name.clone(), &s.text, span.start, span.end, message),
             None => Error::file("", message),
         }

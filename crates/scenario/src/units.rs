@@ -19,6 +19,22 @@ impl Bytes {
     }
 }
 
+/// The length of a cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Length {
+    /// In millimetres.
+    pub mm: u64,
+}
+
+impl Length {
+    /// The delay of a cable in which light takes `per_metre` for a metre, to the nearest picosecond; limited to
+    /// [`DURATION_MAX`].
+    pub fn delay(self, per_metre: Duration) -> Duration {
+        let ps = (u128::from(self.mm) * u128::from(per_metre.as_ps()) + 500) / 1000;
+        Duration::from_ps(u64::try_from(ps).unwrap_or(u64::MAX)).min(DURATION_MAX)
+    }
+}
+
 /// The longest time accepted, 100 days: half of the range of a clock of picoseconds, so that sums never overflow.
 pub const DURATION_MAX: Duration = Duration(100 * 86_400 * 1_000_000_000_000);
 /// The lowest rate of a link, 10 kb/s: the time of the largest frame, in fractions of a picosecond, still fits 64 bits.
@@ -27,6 +43,8 @@ pub const LINK_RATE_MIN: Rate = Rate(10_000);
 pub const RATE_MAX: Rate = Rate(100_000_000_000_000);
 /// The largest buffer accepted, 1 GiB: a switch, an adapter and a socket count it in 32 bits, with room for headroom.
 pub const BUFFER_MAX: Bytes = Bytes(1 << 30);
+/// The longest cable accepted, 10,000 km.
+pub const LENGTH_MAX: Length = Length { mm: 10_000_000_000 };
 /// The largest size accepted, 1 TiB: a connection can count thousands of such messages.
 pub const BYTES_MAX: Bytes = Bytes(1 << 40);
 
@@ -77,6 +95,8 @@ const BYTE: &[(&str, u64)] = &[
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),
 ];
+
+const MM: &[(&str, u64)] = &[("mm", 1), ("cm", 10), ("m", 1_000), ("km", 1_000_000)];
 
 /// Why a quantity is not one: a message, and a hint which may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,6 +205,20 @@ impl Quantity for Bytes {
     }
     fn base(self) -> u64 {
         self.0
+    }
+}
+
+impl Quantity for Length {
+    const NAME: &'static str = "a length";
+    const EXAMPLE: &'static str = "\"40 m\" or \"2 km\"";
+    const UNITS: &'static [(&'static str, u64)] = MM;
+    const MAX: u64 = LENGTH_MAX.mm;
+    const DEFAULT_FILE_UNIT: u64 = 0;
+    fn from_base(mm: u64) -> Self {
+        Length { mm }
+    }
+    fn base(self) -> u64 {
+        self.mm
     }
 }
 
@@ -338,7 +372,7 @@ macro_rules! canonical_quantities {
         }
     )+};
 }
-canonical_quantities!(Duration, Rate, Bytes);
+canonical_quantities!(Duration, Rate, Bytes, Length);
 
 /// Canonical forms of types that are serialised as they are.
 macro_rules! canonical_as_they_are {
@@ -350,7 +384,7 @@ macro_rules! canonical_as_they_are {
         }
     )+};
 }
-canonical_as_they_are!(bool, u8, u16, u32, u64, f64, String, Vec<u32>);
+canonical_as_they_are!(bool, u8, u16, u32, u64, f64, String, Vec<u8>, Vec<u32>);
 pub(crate) use canonical_as_they_are;
 
 impl<T: Canonical> Canonical for Option<T> {

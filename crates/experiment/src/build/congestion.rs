@@ -2,7 +2,8 @@
 
 use super::{Network, Plan, lossless, wire_bytes};
 use sluicenet_node::switch::{
-    Adaptive, Alpha, AnyRoute, ClassRule, ClassRules, CongestionPoint, CongestionPoints, Select, SharedConfig,
+    Adaptive, Alpha, AnyRoute, ClassRule, ClassRules, CongestionPoint, CongestionPoints, Reserved, Select,
+    SharedConfig,
 };
 use sluicenet_proto::aqm::RedConfig;
 use sluicenet_proto::cee::qcn::{self, CongestionPointConfig, ReactionPointConfig};
@@ -14,8 +15,8 @@ use sluicenet_proto::routing::reactive::Reactive;
 use sluicenet_proto::routing::switch_ar::{self, AdaptiveConfig};
 use sluicenet_proto::time::Duration;
 use sluicenet_scenario::{
-    Above, Limiters, NotCapable, Qcn, Quantity, RATE_MAX, Red, Result, Routing, Sampling, Scenario, Split, Wred,
-    WredEcn,
+    Above, Bytes, Limiters, NotCapable, Qcn, Quantity, RATE_MAX, Red, Result, Routing, Sampling, Scenario, SharedBuffer,
+    Split, Wred, WredEcn,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -170,31 +171,46 @@ fn headroom_of(network: &Network<'_>, i: usize) -> u64 {
 }
 
 /// The memory of the `i`th switch: all of it, and those parts of it that are not shared.
-fn memory(network: &Network<'_>, i: usize) -> (u64, u64, u64) {
+pub(super) fn memory(network: &Network<'_>, i: usize) -> (u64, u64, u64) {
     let (buffer, switch) = (&network.scenario.buffer, &network.plan.switches()[i]);
-    let of_level = buffer.levels.iter().find(|of| of.0 == u32::from(switch.level)).map(|of| of.1);
-    let size = of_level.or(buffer.size).map_or(0, |bytes| bytes.as_bytes());
     let headroom = match buffer.headroom_pool {
         Some(bytes) => bytes.as_bytes(),
         None => headroom_of(network, i),
     };
-    let reserved = buffer.reserved.as_bytes() * (switch.ports.len() * PRIORITIES) as u64;
+    let reserved = reserved(buffer);
+    let lossless = lossless(network.scenario).iter().count() as u64;
+    let of_port = lossless * u64::from(reserved.lossless) + (PRIORITIES as u64 - lossless) * u64::from(reserved.lossy);
+    let reserved = of_port * switch.ports.len() as u64;
+    let of_level = buffer.levels.iter().find(|of| of.0 == u32::from(switch.level)).map(|of| of.1);
+    let size = of_level.or(buffer.size).map_or(0, |bytes| bytes.as_bytes());
+    let size = buffer.shared.map_or(size, |shared| shared.as_bytes() + headroom + reserved);
     (size, headroom, reserved)
+}
+
+/// Bytes of its own that a priority has.
+fn reserved(buffer: &SharedBuffer) -> Reserved {
+    let or_all = |own: Option<Bytes>| own.unwrap_or(buffer.reserved).as_bytes() as u32;
+    Reserved {
+        lossless: buffer.reserved.as_bytes() as u32,
+        lossy: or_all(buffer.lossy_reserved),
+        egress: or_all(buffer.egress_reserved),
+    }
 }
 
 /// The division of the memory of the `i`th switch.
 pub(super) fn shared_buffer(network: &Network<'_>, i: usize) -> SharedConfig {
     let buffer = &network.scenario.buffer;
-    let (size, headroom, reserved) = memory(network, i);
+    let (size, headroom, of_groups) = memory(network, i);
     let alpha = |dynamic_th: f64| Alpha::new(libm::exp2(dynamic_th));
     SharedConfig {
-        shared: size.saturating_sub(headroom + reserved) as u32,
-        reserved: buffer.reserved.as_bytes() as u32,
+        shared: size.saturating_sub(headroom + of_groups) as u32,
+        reserved: reserved(buffer),
         headroom_pool: headroom as u32,
         lossless: alpha(buffer.lossless_dynamic_th),
         lossy: alpha(buffer.lossy_dynamic_th),
         egress: alpha(buffer.egress_dynamic_th),
         xon_offset: buffer.xon_offset.as_bytes() as u32,
+        xon: buffer.xon.map_or(0, |xon| xon.as_bytes() as u32),
     }
 }
 
@@ -215,7 +231,8 @@ pub(super) fn check_buffers(network: &Network<'_>) -> Result<()> {
                  {frame} B in {name}"
             );
             let hint = "fewer lossless priorities, shorter links or a smaller buffer.headroom_pool need less headroom";
-            return Err(s.locations.error("buffer.size", message).expected(format!("at least {least} B")).hint(hint));
+            let key = if s.buffer.shared.is_some() { "buffer.shared" } else { "buffer.size" };
+            return Err(s.locations.error(key, message).expected(format!("at least {least} B")).hint(hint));
         }
     }
     Ok(())

@@ -27,7 +27,7 @@ use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::{
-    BUFFER_MAX, BufferPolicy, Error, Forwarding, FramingKind, Limiters, Result, Scenario, Warning,
+    BUFFER_MAX, BufferPolicy, Bytes, Error, Forwarding, FramingKind, Limiters, Quantity, Result, Scenario, Warning,
 };
 use sluicenet_sim::world::{Node, World, WorldError};
 use std::cmp::Reverse;
@@ -101,7 +101,19 @@ fn needed(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
 
 /// Room above XOFF at the receiving end of `into`.
 fn headroom(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
-    scenario.pfc.headroom.map_or_else(|| needed(scenario, into, back), |b| b.as_bytes())
+    let given = of_link(scenario, into, back).or(scenario.pfc.headroom);
+    given.map_or_else(|| needed(scenario, into, back), |b| b.as_bytes())
+}
+
+/// The delay of the cable of a link.
+fn cable(scenario: &Scenario, back: &Direction) -> Duration {
+    back.pause_latency - scenario.pfc.response
+}
+
+/// The headroom in `[[pfc.link]]` of a link of this rate and delay.
+fn of_link(scenario: &Scenario, into: &Direction, back: &Direction) -> Option<Bytes> {
+    let delay = cable(scenario, back);
+    scenario.pfc.links.iter().find(|of| (of.rate, of.delay) == (into.rate, delay)).map(|of| of.headroom)
 }
 
 /// The headroom of ports of a box, and the headroom that they need.
@@ -114,12 +126,29 @@ pub fn headroom_at(scenario: &Scenario, plan: &Plan, node: u32, ports: impl Iter
     })
 }
 
+/// The memory of the `i`th switch and its shared part, if the switch has one pool.
+///
+/// # Errors
+/// As [`Network::new`].
+pub fn memory_of(scenario: &Scenario, i: usize) -> Result<Option<(u64, u64)>> {
+    if !scenario.buffer.is_on() {
+        return Ok(None);
+    }
+    let (size, headroom, reserved) = congestion::memory(&Network::new(scenario)?, i);
+    Ok(Some((size, size - headroom - reserved)))
+}
+
 /// A warning if the headroom that a scenario gives is less than a link needs.
 fn small_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Option<Warning> {
-    let given = scenario.pfc.headroom.filter(|_| !lossless(scenario).is_empty())?.as_bytes();
-    let of_link = |l: &Direction| needed(scenario, l, &links[plan.link_index(l.to.0, l.to.1)]);
-    let (most, (node, port)) =
-        links.iter().map(|l| (of_link(l), l.to)).max_by_key(|&(bytes, to)| (bytes, Reverse(to)))?;
+    if lossless(scenario).is_empty() || scenario.pfc.headroom.is_none() && scenario.pfc.links.is_empty() {
+        return None;
+    }
+    let of_direction = |l: &Direction| {
+        let back = &links[plan.link_index(l.to.0, l.to.1)];
+        (needed(scenario, l, back), headroom(scenario, l, back), l.to)
+    };
+    let short = |(most, given, to): &(u64, u64, (u32, u16))| (most.saturating_sub(*given), *most, Reverse(*to));
+    let (most, given, (node, port)) = links.iter().map(of_direction).max_by_key(short)?;
     let message = || {
         let name = plan.name(node);
         format!(
@@ -127,7 +156,22 @@ fn small_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Opti
              frames can be lost there"
         )
     };
-    (given < most).then(|| scenario.locations.warning("pfc.headroom", message()))
+    let key = if scenario.pfc.links.is_empty() { "pfc.headroom" } else { "pfc.link" };
+    (given < most).then(|| scenario.locations.warning(key, message()))
+}
+
+/// A warning if links have no row in `[[pfc.link]]`.
+fn unlisted_link(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Option<Warning> {
+    if lossless(scenario).is_empty() || scenario.pfc.links.is_empty() {
+        return None;
+    }
+    let back = |l: &Direction| &links[plan.link_index(l.to.0, l.to.1)];
+    let is_unlisted = |l: &&Direction| l.to.0 >= plan.hosts() && of_link(scenario, l, back(l)).is_none();
+    let l = links.iter().find(is_unlisted)?;
+    let (rate, delay) = (l.rate.written(), cable(scenario, back(l)).written());
+    let instead = scenario.pfc.headroom.map_or("the computed headroom".to_owned(), |bytes| bytes.written());
+    let message = format!("no row of [[pfc.link]] is for links of {rate} with {delay} of cable: they have {instead}");
+    Some(scenario.locations.warning("pfc.link", message))
 }
 
 /// Repetition of pause messages over `back`, if `back` damages bits. XON is repeated when the other end would have sent
@@ -236,6 +280,7 @@ impl<'a> Network<'a> {
         let mut links = plan.directions(scenario);
         let bumps = Bumps::place(scenario, &plan, &mut links)?;
         warnings.extend(small_headroom(scenario, &plan, &links));
+        warnings.extend(unlisted_link(scenario, &plan, &links));
         check_headroom(scenario, &plan, &links)?;
         check_quanta(scenario)?;
         congestion::check_limiters(scenario, &plan)?;

@@ -7,6 +7,7 @@ mod fat_tree_routing;
 mod field;
 mod fingerprints;
 mod flow_level;
+mod headroom;
 mod hostile;
 mod links;
 mod lossless;

@@ -31,6 +31,7 @@ fn beyond(kind: &Kind) -> Option<(Vec<String>, String)> {
         Kind::Rate(min, max) => quantity(min, max),
         Kind::Size(min, max) => quantity(min, max),
         Kind::Duration(min, max) => quantity(min, max),
+        Kind::Length(min, max) => quantity(min, max),
         Kind::OrWord(ref kind, _) => beyond(kind)?,
         _ => return None,
     })

@@ -78,7 +78,7 @@ pub use mark::{Backlog, Mark, MarkCounts, Markers, Verdict};
 pub use queue::Waiting;
 pub use route::{AnyRoute, BySource, Route, Steered};
 pub use schedule::{RoundRobin, Schedule, Scheduler};
-pub use shared::{Alpha, SharedBuffer, SharedConfig};
+pub use shared::{Alpha, Reserved, SharedBuffer, SharedConfig};
 
 use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
 use crate::pool::{Handle, Pool};

@@ -38,7 +38,7 @@ pub struct SharedConfig {
     /// Bytes that priority groups share: the memory without the reserved bytes and the headroom pool.
     pub shared: u32,
     /// Bytes of its own that each priority group, and each queue, has.
-    pub reserved: u32,
+    pub reserved: Reserved,
     /// Bytes of the headroom pool.
     pub headroom_pool: u32,
     /// Alpha of lossless groups.
@@ -49,6 +49,19 @@ pub struct SharedConfig {
     pub egress: Alpha,
     /// A paused group may receive again when it holds so much less than its threshold.
     pub xon_offset: u32,
+    /// It may also receive again when it holds no more than this.
+    pub xon: u32,
+}
+
+/// Bytes that a group or queue has of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// A lossless group at an input.
+    pub lossless: u32,
+    /// A lossy group at an input.
+    pub lossy: u32,
+    /// A lossy queue at an output.
+    pub egress: u32,
 }
 
 /// The account of a priority group.
@@ -107,10 +120,16 @@ impl SharedBuffer {
         self.config.shared - self.shared_used
     }
 
-    /// Bytes beyond the reserved ones.
+    /// Bytes of a lossless group beyond the reserved ones.
     #[inline(always)]
     fn beyond(&self, bytes: u32) -> u32 {
-        bytes.saturating_sub(self.config.reserved)
+        bytes.saturating_sub(self.config.reserved.lossless)
+    }
+
+    /// Bytes of a lossy group beyond the reserved ones.
+    #[inline(always)]
+    fn beyond_lossy(&self, bytes: u32) -> u32 {
+        bytes.saturating_sub(self.config.reserved.lossy)
     }
 
     /// Whether a frame of a lossless class goes to reserved or shared bytes; otherwise it goes to the headroom pool. The frame
@@ -134,9 +153,9 @@ impl SharedBuffer {
     #[inline(always)]
     fn fits_lossy(&self, frame: Placement, queue_bytes: u32) -> bool {
         let Group { used, .. } = self.groups[self.at(frame.input, frame.class)];
-        let (before, after) = (self.beyond(used), self.beyond(used.saturating_add(frame.bytes)));
+        let (before, after) = (self.beyond_lossy(used), self.beyond_lossy(used.saturating_add(frame.bytes)));
         let free = self.free();
-        let queue = self.beyond(queue_bytes.saturating_add(frame.bytes));
+        let queue = queue_bytes.saturating_add(frame.bytes).saturating_sub(self.config.reserved.egress);
         let fits = |bytes: u32, alpha: Alpha| bytes == 0 || u64::from(bytes) <= alpha.threshold(free);
         after - before <= free && fits(after, self.config.lossy) && fits(queue, self.config.egress)
     }
@@ -165,17 +184,18 @@ impl Admit for SharedBuffer {
     #[inline(always)]
     fn charge(&mut self, frame: Placement) -> Option<Level<'_>> {
         let at = self.at(frame.input, frame.class);
-        let is_lossless = self.classes.contains(frame.class);
-        if is_lossless && !self.fits_shared(frame) {
-            self.groups[at].headroom += frame.bytes;
-            self.headroom_used += frame.bytes;
-        } else {
-            let used = self.groups[at].used;
+        let used = self.groups[at].used;
+        if !self.classes.contains(frame.class) {
+            self.groups[at].used = used + frame.bytes;
+            self.shared_used += self.beyond_lossy(used + frame.bytes) - self.beyond_lossy(used);
+            return None;
+        }
+        if self.fits_shared(frame) {
             self.groups[at].used = used + frame.bytes;
             self.shared_used += self.beyond(used + frame.bytes) - self.beyond(used);
-        }
-        if !is_lossless {
-            return None;
+        } else {
+            self.groups[at].headroom += frame.bytes;
+            self.headroom_used += frame.bytes;
         }
         *self.by_output.of(frame) += frame.bytes;
         let group = self.groups[at];
@@ -201,17 +221,19 @@ impl Admit for SharedBuffer {
         let used = group.used;
         group.used = used - (frame.bytes - from_headroom);
         let group = *group;
-        self.shared_used -= self.beyond(used) - self.beyond(group.used);
         if !self.classes.contains(frame.class) {
+            self.shared_used -= self.beyond_lossy(used) - self.beyond_lossy(group.used);
             return None;
         }
+        self.shared_used -= self.beyond(used) - self.beyond(group.used);
         *self.by_output.of(frame) -= frame.bytes;
         if !self.stopped[frame.input as usize].contains(frame.class) {
             return None;
         }
         let bytes = group.used + group.headroom;
         let threshold = self.config.lossless.threshold(self.free()).saturating_sub(self.config.xon_offset.into());
-        let goes_on = bytes == 0 || group.headroom == 0 && u64::from(self.beyond(group.used)) <= threshold;
+        let is_low = u64::from(self.beyond(group.used)) <= threshold || group.used <= self.config.xon;
+        let goes_on = bytes == 0 || group.headroom == 0 && is_low;
         if goes_on {
             self.stopped[frame.input as usize].remove(frame.class);
         }
@@ -245,12 +267,13 @@ mod tests {
         let alpha = Alpha::new(alpha);
         let config = SharedConfig {
             shared,
-            reserved: 0,
+            reserved: Reserved::default(),
             headroom_pool: 5_000 * ports as u32,
             lossless: alpha,
             lossy: alpha,
             egress: alpha,
             xon_offset: 2_000,
+            xon: 0,
         };
         SharedBuffer::new(config, PrioritySet(1 << LOSSLESS), &alloc::vec![MARKS; ports])
     }
@@ -332,7 +355,7 @@ mod tests {
     #[test]
     fn reserved_bytes_belong_to_their_group_alone() {
         let mut b = buffer(2, 10_000, 1.0);
-        b.config.reserved = 3_000;
+        b.config.reserved = Reserved { lossless: 3_000, lossy: 3_000, egress: 3_000 };
         for _ in 0..3 {
             assert_eq!(b.admit(frame(0, 0, LOSSY), 0), Ok(()));
             b.charge(frame(0, 0, LOSSY));
@@ -352,7 +375,7 @@ mod tests {
     fn no_order_of_frames_breaks_the_accounts() {
         let mut rng = sluicenet_proto::rng::Rng::from_words(&[7]);
         let mut b = buffer(3, 30_000, 0.5);
-        b.config.reserved = 500;
+        b.config.reserved = Reserved { lossless: 500, lossy: 500, egress: 500 };
         let mut inside: Vec<Placement> = Vec::new();
         for _ in 0..50_000 {
             if rng.below(2) == 0 || inside.is_empty() {

@@ -19,15 +19,8 @@ const GAP_BYTES: u32 = 20;
 pub struct Group {
     /// The priorities.
     pub priorities: PrioritySet,
-    /// Percent of the bandwidth that strict priorities leave.
+    /// Percent of the bandwidth that strict priorities leave, or a weight beside those of the other groups.
     pub bandwidth: u8,
-}
-
-impl Group {
-    /// Bytes that the group gains in a round.
-    fn quantum(&self) -> u32 {
-        ROUND_BYTES / 100 * u32::from(self.bandwidth)
-    }
 }
 
 /// Reason why settings are invalid.
@@ -50,6 +43,8 @@ pub enum EtsError {
 pub struct EtsConfig {
     strict: PrioritySet,
     groups: Vec<Group>,
+    /// Bytes that a group gains in a round for each percent or unit of its weight.
+    unit: u32,
     /// The group of each priority that is not strict.
     group_of: [u8; PRIORITIES],
 }
@@ -60,6 +55,19 @@ impl EtsConfig {
     /// # Errors
     /// If a priority belongs to none or to two of them, or if the bandwidths are not 100 % in all.
     pub fn new(strict: PrioritySet, groups: Vec<Group>) -> Result<EtsConfig, EtsError> {
+        let config = EtsConfig::weighted(strict, groups)?;
+        match config.groups.iter().map(|group| u32::from(group.bandwidth)).sum() {
+            100 => Ok(config),
+            0 if config.groups.is_empty() => Ok(config),
+            sum => Err(EtsError::Sum(sum)),
+        }
+    }
+
+    /// Strict priorities, the highest first, and groups with weights of any sum.
+    ///
+    /// # Errors
+    /// If a priority belongs to none or to two of them, or if a group has no weight.
+    pub fn weighted(strict: PrioritySet, groups: Vec<Group>) -> Result<EtsConfig, EtsError> {
         let mut seen = strict;
         for group in &groups {
             if group.bandwidth == 0 {
@@ -76,15 +84,10 @@ impl EtsConfig {
         if let Some(priority) = PrioritySet(!seen.0).iter().next() {
             return Err(EtsError::Missing(priority));
         }
-        match groups.iter().map(|group| u32::from(group.bandwidth)).sum() {
-            0 if groups.is_empty() => Ok(EtsConfig { strict, groups, group_of: [0; PRIORITIES] }),
-            100 => {
-                let of = |priority| groups.iter().position(|group| group.priorities.contains(priority)).unwrap_or(0);
-                let group_of = core::array::from_fn(|priority| of(priority as Priority) as u8);
-                Ok(EtsConfig { strict, groups, group_of })
-            }
-            sum => Err(EtsError::Sum(sum)),
-        }
+        let sum: u32 = groups.iter().map(|group| u32::from(group.bandwidth)).sum();
+        let of = |priority| groups.iter().position(|group| group.priorities.contains(priority)).unwrap_or(0);
+        let group_of = core::array::from_fn(|priority| of(priority as Priority) as u8);
+        Ok(EtsConfig { strict, groups, unit: ROUND_BYTES / sum.max(1), group_of })
     }
 
     /// The strict priorities.
@@ -95,6 +98,11 @@ impl EtsConfig {
     /// The groups.
     pub fn groups(&self) -> &[Group] {
         &self.groups
+    }
+
+    /// Bytes that a group gains in a round.
+    fn quantum(&self, group: usize) -> u32 {
+        self.unit * u32::from(self.groups[group].bandwidth)
     }
 }
 
@@ -141,7 +149,7 @@ impl Ets {
                 if !self.has_gained {
                     self.has_gained = true;
                     // A group that is paused in the middle of its turns saves no more than one of them.
-                    let quantum = group.quantum();
+                    let quantum = config.quantum(turn);
                     self.deficits[turn] = (self.deficits[turn] + quantum).min(quantum + bytes);
                 }
                 if bytes <= self.deficits[turn] {
@@ -165,7 +173,7 @@ impl Ets {
         let mut deficit = self.deficits[usize::from(group)];
         let keeps_turn = self.turn == group && self.has_gained && deficit >= bytes;
         if !keeps_turn {
-            let quantum = config.groups[usize::from(group)].quantum();
+            let quantum = config.quantum(usize::from(group));
             deficit += quantum;
             while deficit < bytes {
                 deficit += quantum;

@@ -9,14 +9,19 @@ pub const PFC_FRAME_BYTES: u32 = 64;
 
 /// The longest response of a peer to a PFC frame, in quanta, up to each rate in Gb/s: the figures that SONiC's
 /// `buffer_headroom_mellanox.lua` takes for an adapter or switch of that speed.
-const PEER_RESPONSE: [(u64, u16); 5] = [(10, 67), (25, 80), (40, 118), (100, 394), (200, 453)];
+const PEER_RESPONSE: [(u64, u16); 6] = [(10, 67), (25, 80), (40, 118), (50, 147), (100, 394), (200, 453)];
 /// The same above these rates.
 const PEER_RESPONSE_ABOVE: u16 = 905;
 
+/// The longest response of a peer at a link of this rate to a PFC frame, in quanta.
+pub fn peer_response_quanta(rate: Rate) -> u16 {
+    let of_rate = PEER_RESPONSE.iter().find(|of| rate.as_bps() <= Rate::gbps(of.0).as_bps());
+    of_rate.map_or(PEER_RESPONSE_ABOVE, |of| of.1)
+}
+
 /// The longest time from a PFC frame's last bit until the peer at a link of this rate has stopped.
 pub fn peer_response(rate: Rate) -> Duration {
-    let of_rate = PEER_RESPONSE.iter().find(|of| rate.as_bps() <= Rate::gbps(of.0).as_bps());
-    quanta_time(of_rate.map_or(PEER_RESPONSE_ABOVE, |of| of.1), rate)
+    quanta_time(peer_response_quanta(rate), rate)
 }
 
 /// The delays and frame sizes that decide how many bytes still arrive after a buffer reaches XOFF.
@@ -58,7 +63,8 @@ mod tests {
         assert_eq!(at(100), Duration::from_ps(394 * 5_120), "2.02 us");
         assert_eq!(at(800), Duration::from_ps(905 * 640));
         // Rates between two figures take that of the faster link.
-        assert_eq!((at(50), at(1)), (Duration::from_ps(394 * 10_240), Duration::from_ps(67 * 512_000)));
+        assert_eq!((at(60), at(1)), (quanta_time(394, Rate::gbps(60)), Duration::from_ps(67 * 512_000)));
+        assert_eq!(at(50), Duration::from_ps(147 * 10_240));
         assert_eq!(peer_response(Rate::mbps(12_500)), Duration::from_ps(80 * 40_960));
         assert_eq!(peer_response(Rate::mbps(10_240)), Duration::from_ps(80 * 50_000));
     }

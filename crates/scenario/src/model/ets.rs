@@ -13,7 +13,9 @@ settings! {
         /// the priorities
         priorities: Vec<u8> [0..=7],
         /// percent of the bandwidth that strict priorities leave
-        bandwidth: u8 [1..=100],
+        bandwidth: Option<u8> [1..=100],
+        /// its share beside the weights of the other groups, instead of bandwidth, as in SONiC's SCHEDULER
+        weight: Option<u8> [1..=100],
     }
 }
 
@@ -57,11 +59,19 @@ fn read(s: &Section<'_>, strict: PrioritySet) -> Result<Option<EtsConfig>> {
         return Ok(None);
     }
     let mut groups = Vec::new();
+    let is_weighted = tables.iter().any(|t| t.has("weight"));
     for t in &tables {
-        let EtsGroup { priorities, bandwidth } = EtsGroup::read(t)?;
+        let EtsGroup { priorities, bandwidth, weight } = EtsGroup::read(t)?;
+        if let Some(_) = bandwidth.filter(|_| is_weighted) {
+            let error = t.error("bandwidth", "`bandwidth` beside `weight` of a group");
+            return Err(error.hint("all groups have a weight, or all have a bandwidth in percent"));
+        }
+        let share = if is_weighted { weight } else { bandwidth };
+        let bandwidth = share.ok_or_else(|| t.missing(if is_weighted { "weight" } else { "bandwidth" }))?;
         groups.push(Group { priorities: priorities.into_iter().collect(), bandwidth });
     }
-    EtsConfig::new(strict, groups).map(Some).map_err(|e| match e {
+    let config = if is_weighted { EtsConfig::weighted(strict, groups) } else { EtsConfig::new(strict, groups) };
+    config.map(Some).map_err(|e| match e {
         EtsError::Sum(sum) => {
             s.error("group", format!("the bandwidths of the groups are {sum} % in all")).expected("100 %")
         }

@@ -29,7 +29,7 @@ pub use hypervisor::{
     Overlay, Weight, ZBRIDGE_BUFFER_MAX, ZBRIDGE_TIMEOUT, ZBridge, ZCredit, check_channel, check_credits,
 };
 pub use network::LEVELS_MAX;
-pub use network::{Blocks, Counts, Link, OVERSUBSCRIPTION, Routing, Shape, Topology};
+pub use network::{Blocks, Counts, FIBRE, Link, OVERSUBSCRIPTION, Routing, Shape, Topology};
 pub(crate) use network::{LevelKeys, ShapeKind};
 pub use policy::{Party, Policy, Rule, Tenant};
 pub use qcn::{Limiters, NoTimer, Qcn, Sampling, Split};
@@ -38,7 +38,9 @@ pub use roce::{Dcqcn, Roce};
 pub(crate) use server::VM_MAX;
 pub use server::{Adapter, Queueing, Server, SlowVm, VSwitch, WhenFull};
 pub use stacks::{Congestion, InitialWindow, Off, Tcp, TcpLight, TcpPreset, Udp};
-pub use switch::{BufferPolicy, Deadlock, Forwarding, Framing, FramingKind, Pfc, SharedBuffer, Switch};
+pub use switch::{
+    BufferPolicy, Deadlock, Forwarding, Framing, FramingKind, LinkHeadroom, Pfc, SharedBuffer, Switch,
+};
 pub use table::{Figure, Table, TableAxis};
 pub use testbed::{TenantKind, Testbed, VirtualSwitch};
 pub use workload::{

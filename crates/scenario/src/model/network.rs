@@ -9,13 +9,17 @@ use crate::files::Files;
 use crate::formats::{HpccTopology, HtsimTopology};
 use crate::setting::Kind;
 use crate::topology::{self, Given};
-use crate::units::{LINK_RATE, canonical};
+use crate::units::{LINK_RATE, Length, canonical};
 use crate::{HOST_MAX, HOSTS_MAX, SWITCH_PORTS_MAX, choices, settings};
 
 /// Levels of switches a tree may have.
 pub const LEVELS_MAX: u32 = 8;
 /// The rate of a pod's hosts, over the rate of its upward link (Al-Fares 2012, 3.5.1: 96 Mb/s each, and 106.67).
 pub const OVERSUBSCRIPTION: f64 = 3.6;
+/// The time that light takes through a metre of fibre.
+pub const FIBRE: Duration = Duration::from_ns(5);
+/// Times for a metre of cable: light in a vacuum takes 3.34 ns.
+const DELAY_PER_METRE: core::ops::RangeInclusive<Duration> = Duration::from_ps(3_300)..=Duration::from_ns(20);
 /// Chances that a bit is wrong on arrival.
 const BIT_ERROR_RATE: core::ops::RangeInclusive<f64> = 0.0..=0.5;
 
@@ -208,6 +212,11 @@ settings! {
         /// every link's delay
         // 10 m of fibre at 5 ns/m [d]: neither table gives a cable.
         let link_delay: Duration = set.plain_or(Duration::from_us(1), Duration::from_ns(50)),
+        /// the length of every link's cable, instead of link_delay: "40 m"
+        let cable: Option<Length>,
+        /// the time that light takes through a metre of cable; default 5 ns
+        // Glass with a refractive index of 1.468 takes 4.90 ns; SONiC's templates count 198,000 km/s, which is 5.05 ns.
+        let delay_per_metre: Duration [DELAY_PER_METRE] = FIBRE,
         /// the chance that a bit is wrong on arrival; default 0
         let bit_error_rate: f64 [BIT_ERROR_RATE] = 0.0,
         /// links of one level, if they differ
@@ -223,12 +232,19 @@ settings! {
         field shape: Shape =
             topology::shape(s, (kind, routing, external_hosts), Given { m, w, k, n, slimmed, hosts, file }, files)?,
         /// External hosts' links, and every link where there are no levels to tell apart.
-        field link: Link = Link { rate: link_rate, delay: link_delay, bit_error_rate },
+        field link: Link = {
+            let delay = topology::cable_delay(s, (cable, delay_per_metre), "link_delay")?.unwrap_or(link_delay);
+            Link { rate: link_rate, delay, bit_error_rate }
+        },
         /// The links by level, level 1 (host to edge) first; empty where a file gives every link.
         field levels: Vec<Link> = {
             let fat_tree = routing.filter(|_| kind == ShapeKind::FatTree);
-            topology::levels(s, &shape, link, fat_tree.and_then(|routing| routing.stands_in(oversubscription)))?
+            let up = fat_tree.and_then(|routing| routing.stands_in(oversubscription));
+            topology::levels(s, &shape, (link, delay_per_metre), up)?
         },
+        /// The time that light takes through a metre of cable.
+        #[serde(skip)]
+        field delay_per_metre: Duration = delay_per_metre,
         /// Client ports attached round robin to the switches of the top level.
         field external_hosts: u32 = external_hosts,
         /// The choice of paths.
@@ -246,6 +262,8 @@ settings! {
         rate: Option<Rate> [LINK_RATE],
         /// their delay
         delay: Option<Duration>,
+        /// the length of their cables, instead of delay
+        cable: Option<Length>,
         /// the chance that a bit is wrong on arrival
         bit_error_rate: Option<f64> [BIT_ERROR_RATE],
         /// parallel links between two boxes; default 1

@@ -3,11 +3,13 @@
 use super::{LEVELS_MAX, ParameterSet, Server};
 use crate::error::Result;
 use crate::setting::{Kind, Or, Section};
-use crate::units::{BUFFER, Bytes, Quantity};
+use crate::topology;
+use crate::units::{BUFFER, Bytes, LINK_RATE, Length, Quantity};
 use crate::{choices, settings};
 use serde::{Serialize, Serializer};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
 
 choices! {
     /// The unit that a switch's buffer limits.
@@ -52,6 +54,36 @@ settings! {
         /// default off
         #[serde(skip_serializing_if = "Option::is_none")]
         ecn_threshold: Option<Bytes> [BUFFER],
+        /// SONiC's config_db.json, relative to the scenario's folder: its QoS part gives the keys of [switch], [buffer],
+        /// [[wred]], [ets] and [pfc] that the scenario does not give
+        let sonic as (Kind::Text),
+        /// the port of that file whose settings all ports have, as "Ethernet0"; default: the ports must agree
+        let sonic_port as (Kind::Text),
+        /// the priority of frames of each DSCP: 64 numbers from 0 to 7; default none, and workloads have no `dscp`
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dscp_to_tc: Option<Vec<u8>> [0..=7],
+    }
+}
+
+/// Code points of a DSCP.
+const DSCPS: usize = 64;
+
+impl Switch {
+    /// Checks how the keys relate.
+    pub(crate) fn check(&self, s: &Section<'_>) -> Result<()> {
+        // Read by hand before; another kind of value is refused here.
+        for key in ["sonic", "sonic_port"] {
+            s.value::<String>(key)?;
+        }
+        if let Some(map) = self.dscp_to_tc.as_ref().filter(|map| map.len() != DSCPS) {
+            let error = s.error("dscp_to_tc", format!("{} priorities, where each DSCP has one", map.len()));
+            return Err(error.expected("64 numbers, for the DSCPs 0 to 63"));
+        }
+        if s.has("sonic_port") && !s.has("sonic") {
+            let error = s.error("sonic_port", "`sonic_port` changes nothing: no file of SONiC is given");
+            return Err(error.hint("give switch.sonic, as \"config_db.json\""));
+        }
+        Ok(())
     }
 }
 
@@ -71,6 +103,9 @@ settings! {
         /// the memory of a switch; default: each port has switch.buffer
         #[serde(skip_serializing_if = "Option::is_none")]
         size: Option<Bytes> [BUFFER],
+        /// the shared part of the memory, instead of size: reserved bytes and headroom are added to it
+        #[serde(skip_serializing_if = "Option::is_none")]
+        shared: Option<Bytes> [BUFFER],
         /// the memory of the switches of one level, if it differs
         let level as (Kind::Tables(&[BufferLevel::SPEC])),
         /// Memory of the switches of levels that differ.
@@ -78,6 +113,12 @@ settings! {
         field levels: Vec<(u32, Bytes)> = levels(s)?,
         /// bytes of its own that each priority has at each input, and at each output; default 0
         reserved: Bytes [NO_BUFFER] = Bytes(0),
+        /// the same for a lossy priority at an input; default reserved
+        #[serde(skip_serializing_if = "Option::is_none")]
+        lossy_reserved: Option<Bytes> [NO_BUFFER],
+        /// the same for a lossy queue at an output; default reserved
+        #[serde(skip_serializing_if = "Option::is_none")]
+        egress_reserved: Option<Bytes> [NO_BUFFER],
         /// the part of the free bytes that a lossless priority may hold at an input before it is paused, as a power of 2;
         /// default 0
         lossless_dynamic_th: f64 [DYNAMIC_TH] = 0.0,
@@ -87,6 +128,9 @@ settings! {
         egress_dynamic_th: f64 [DYNAMIC_TH] = 0.0,
         /// a paused priority goes on when it holds so much less than its threshold
         xon_offset: Bytes [NO_BUFFER] = set.plain_or(Bytes(20_000), Bytes(17_000)),
+        /// a paused priority also goes on when it holds no more than this; default 0
+        #[serde(skip_serializing_if = "Option::is_none")]
+        xon: Option<Bytes> [NO_BUFFER],
         /// memory for data that still arrives after a pause; default the headroom of all inputs and lossless priorities
         #[serde(skip_serializing_if = "Option::is_none")]
         headroom_pool: Option<Bytes> [NO_BUFFER],
@@ -117,7 +161,7 @@ fn levels(s: &Section<'_>) -> Result<Vec<(u32, Bytes)>> {
 impl SharedBuffer {
     /// Whether switches have one pool.
     pub fn is_on(&self) -> bool {
-        self.size.is_some() || !self.levels.is_empty()
+        self.size.is_some() || self.shared.is_some() || !self.levels.is_empty()
     }
 
     /// Whether switches have a buffer for each port.
@@ -130,20 +174,27 @@ impl SharedBuffer {
         if self.is_off() {
             let keys = [
                 "reserved",
+                "lossy_reserved",
+                "egress_reserved",
                 "lossless_dynamic_th",
                 "lossy_dynamic_th",
                 "egress_dynamic_th",
                 "xon_offset",
+                "xon",
                 "headroom_pool",
             ];
             return match keys.iter().find(|key| s.has(key)) {
                 Some(key) => {
-                    Err(s.error(key, format!("`{key}` has no effect: switches have no pool")).hint("set buffer.size"))
+                    Err(s.error(key, format!("`{key}` has no effect: switches have no pool")).hint("set buffer.size or buffer.shared"))
                 }
                 None => Ok(()),
             };
         }
-        if self.size.is_none() {
+        if let (Some(_), true) = (self.shared, self.size.is_some() || !self.levels.is_empty()) {
+            let error = s.error("shared", "`shared` and the size of the memory exclude each other");
+            return Err(error.hint("`size` counts reserved bytes and headroom, `shared` does not: remove one of the two"));
+        }
+        if self.size.is_none() && self.shared.is_none() {
             return Err(s
                 .error_here("`size` is missing: switches of other levels need it")
                 .hint("the memory of a switch"));
@@ -187,8 +238,57 @@ choices! {
 }
 
 settings! {
+    /// the headroom of links of one rate and length, as a row of SONiC's pg_profile_lookup.ini
+    struct LinkHeadroomKeys in "pfc.link" (s) {
+        /// their rate
+        rate: Rate [LINK_RATE],
+        /// the length of their cables
+        cable: Option<Length>,
+        /// their delay, instead of cable
+        delay: Option<Duration>,
+        /// room above xoff for data that still arrives
+        headroom: Bytes [NO_BUFFER],
+    }
+}
+
+/// The headroom of links of one rate and delay.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LinkHeadroom {
+    /// Their rate.
+    #[serde(serialize_with = "crate::units::canonical")]
+    pub rate: Rate,
+    /// Their delay.
+    #[serde(serialize_with = "crate::units::canonical")]
+    pub delay: Duration,
+    /// Room above XOFF.
+    #[serde(serialize_with = "crate::units::canonical")]
+    pub headroom: Bytes,
+}
+
+/// Rows of `[[pfc.link]]`.
+const LINK_HEADROOMS_MAX: usize = 256;
+
+fn link_headrooms(s: &Section<'_>, per_metre: Duration) -> Result<Vec<LinkHeadroom>> {
+    let tables = s.tables("link")?;
+    if tables.len() > LINK_HEADROOMS_MAX {
+        return Err(s.error("link", format!("{} tables: at most {LINK_HEADROOMS_MAX}", tables.len())));
+    }
+    let mut all: Vec<LinkHeadroom> = Vec::new();
+    for t in tables {
+        let LinkHeadroomKeys { rate, cable, delay, headroom } = LinkHeadroomKeys::read(&t)?;
+        let of_cable = topology::cable_delay(&t, (cable, per_metre), "delay")?;
+        let delay = of_cable.or(delay).ok_or_else(|| t.missing("cable"))?;
+        if all.iter().any(|other| (other.rate, other.delay) == (rate, delay)) {
+            return Err(t.error("rate", format!("links of {} and {} stand here twice", rate.written(), delay.written())));
+        }
+        all.push(LinkHeadroom { rate, delay, headroom });
+    }
+    Ok(all)
+}
+
+settings! {
     /// priority flow control (802.1Qbb) on every physical link
-    pub model struct Pfc in "pfc" (s, set: ParameterSet, fixed: Option<bool>, server: &Server) {
+    pub model struct Pfc in "pfc" (s, set: ParameterSet, fixed: Option<bool>, server: &Server, per_metre: Duration) {
         /// whether the physical network is lossless
         enabled: bool = fixed.unwrap_or(false),
         /// the lossless priorities; default all but server.lossy_vnic
@@ -209,6 +309,11 @@ settings! {
         /// Room above XOFF for data that still arrives; computed where absent.
         #[serde(serialize_with = "crate::units::canonical")]
         field headroom: Option<Bytes> = headroom.value(),
+        /// the headroom of links of one rate and length, instead of headroom
+        let link as (Kind::Tables(&[LinkHeadroomKeys::SPEC])),
+        /// The headroom of links of one rate and delay.
+        #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "plainly")]
+        field links: Vec<LinkHeadroom> = link_headrooms(s, per_metre)?,
         /// time from a PFC frame's last bit until the peer has stopped
         response: Duration = RESPONSE,
         /// the longest response that headroom has room for; by-rate: of an adapter at such a link, 3.43 us at 10 Gb/s and
@@ -222,6 +327,10 @@ settings! {
         /// how to treat a cyclic buffer dependency
         deadlock: Deadlock = Deadlock::Refuse,
     }
+}
+
+fn plainly<T: Serialize, S: Serializer>(all: &[T], s: S) -> core::result::Result<S::Ok, S::Error> {
+    all.serialize(s)
 }
 
 /// 802.1Q (802.1Qbb) lets a station take 614.4 ns from a PFC frame to its effect above the MAC.

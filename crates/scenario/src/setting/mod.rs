@@ -11,7 +11,7 @@ pub use values::{Choice, Or};
 
 use crate::error::Result;
 use crate::tree::Node;
-use crate::units::Bytes;
+use crate::units::{Bytes, Length};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 
@@ -34,6 +34,8 @@ pub enum Kind {
     Size(Bytes, Bytes),
     /// A duration.
     Duration(Duration, Duration),
+    /// A length.
+    Length(Length, Length),
     /// One of these words.
     Choice(Vec<&'static str>),
     /// A value of another kind, or one of these words.

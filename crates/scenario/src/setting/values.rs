@@ -5,7 +5,7 @@ use core::ops::RangeInclusive;
 use super::{Kind, Section, Setting};
 use crate::error::Result;
 use crate::tree::{Node, Value};
-use crate::units::{BYTES_MAX, Bytes, Canonical, DURATION_MAX, RATE_MAX};
+use crate::units::{BYTES_MAX, Bytes, Canonical, DURATION_MAX, LENGTH_MAX, Length, RATE_MAX};
 use serde::{Serialize, Serializer};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -95,10 +95,10 @@ impl Setting for f64 {
 }
 
 macro_rules! quantities {
-    ($($quantity:ident: $kind:ident up to $max:expr),+) => {$(
+    ($($quantity:ident: $kind:ident from $zero:expr, to $max:expr;)+) => {$(
         impl Setting for $quantity {
             type Limits = RangeInclusive<$quantity>;
-            const ANY: RangeInclusive<$quantity> = $quantity(0)..=$max;
+            const ANY: RangeInclusive<$quantity> = $zero..=$max;
 
             fn kind(limits: &Self::Limits) -> Kind {
                 Kind::$kind(*limits.start(), *limits.end())
@@ -110,7 +110,12 @@ macro_rules! quantities {
         }
     )+};
 }
-quantities!(Duration: Duration up to DURATION_MAX, Rate: Rate up to RATE_MAX, Bytes: Size up to BYTES_MAX);
+quantities!(
+    Duration: Duration from Duration(0), to DURATION_MAX;
+    Rate: Rate from Rate(0), to RATE_MAX;
+    Bytes: Size from Bytes(0), to BYTES_MAX;
+    Length: Length from Length { mm: 0 }, to LENGTH_MAX;
+);
 
 /// One of several words, as [`choices!`](crate::choices) declares them.
 pub trait Choice: Copy + 'static {

@@ -1,14 +1,14 @@
 //! Random flows beside other workloads, and at a load.
 
 use super::world::{check_apart, check_planned, members};
-use super::{PRIORITY, Transport, World};
+use super::{DSCP_MAX, PRIORITY, Transport, World};
 use crate::distribution::Distribution;
 use crate::distributions::{self, kind_of};
 use crate::error::Result;
 use crate::files::Files;
 use crate::formats::Cdf;
 use crate::model::{InputFile, LEVELS_MAX, VM_MAX};
-use crate::setting::Section;
+use crate::setting::{Kind, Section};
 use crate::units::{Bytes, POSITIVE_TIME};
 use crate::{HOST_MAX, choices, settings};
 use core::ops::Range;
@@ -37,6 +37,8 @@ settings! {
         load: f64 [1e-6..=1e6] = 1.0,
         /// the frames' priority, 0 to 7; default 0
         priority: u8 [PRIORITY] = 0,
+        /// the DSCP of its frames, instead of priority: switch.dscp_to_tc gives the priority
+        let dscp as (Kind::Count(0, DSCP_MAX)),
     }
 }
 
@@ -99,6 +101,8 @@ settings! {
         })?,
         /// the frames' priority, 0 to 7; default 0
         priority: u8 [PRIORITY] = 0,
+        /// the DSCP of its frames, instead of priority: switch.dscp_to_tc gives the priority
+        let dscp as (Kind::Count(0, DSCP_MAX)),
     }
 }
 

@@ -1,10 +1,10 @@
 //! The hotspot benchmark of 802's task groups (Crisan 2014, 2.7.1).
 
-use super::{Hotspot, PRIORITY, Transport, World};
+use super::{DSCP_MAX, Hotspot, PRIORITY, Transport, World};
 use crate::error::Result;
 use crate::files::Files;
 use crate::model::{Phase, PortSelector, Slowdown};
-use crate::setting::Section;
+use crate::setting::{Kind, Section};
 use crate::units::{Bytes, POSITIVE_SIZE};
 use crate::{HOST_MAX, choices, settings};
 use sluicenet_proto::time::Duration;
@@ -60,6 +60,8 @@ settings! {
         transport: Transport = Transport::Udp,
         /// the frames' priority, 0 to 7; default 0
         priority: u8 [PRIORITY] = 0,
+        /// the DSCP of its frames, instead of priority: switch.dscp_to_tc gives the priority
+        let dscp as (Kind::Count(0, DSCP_MAX)),
     }
 }
 

@@ -1,11 +1,11 @@
 //! The flows of a file.
 
-use super::{PRIORITY, Transport, World};
+use super::{DSCP_MAX, PRIORITY, Transport, World};
 use crate::error::{Error, Result, Warning};
 use crate::files::Files;
 use crate::formats::{ConnectionMatrix, HpccFlows};
 use crate::model::{InputFile, Shape};
-use crate::setting::Section;
+use crate::setting::{Kind, Section};
 use crate::{choices, settings};
 use serde::Serialize;
 
@@ -48,6 +48,8 @@ settings! {
         transport: Transport = Transport::Tcp,
         /// the frames' priority; default the file's own, or 0
         priority: Option<u8> [PRIORITY],
+        /// the DSCP of its frames, instead of priority: switch.dscp_to_tc gives the priority
+        let dscp as (Kind::Count(0, DSCP_MAX)),
     }
 }
 

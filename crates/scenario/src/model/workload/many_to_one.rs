@@ -1,6 +1,6 @@
 //! Many to one: at once, or at a load that changes.
 
-use super::{Hosts, PRIORITY, Transport, World};
+use super::{DSCP_MAX, Hosts, PRIORITY, Transport, World};
 use crate::error::Result;
 use crate::files::Files;
 use crate::setting::{Kind, Section};
@@ -46,6 +46,8 @@ settings! {
         transport: Transport = Transport::Tcp,
         /// the frames' priority, 0 to 7; default 0
         priority: u8 [PRIORITY] = 0,
+        /// the DSCP of its frames, instead of priority: switch.dscp_to_tc gives the priority
+        let dscp as (Kind::Count(0, DSCP_MAX)),
     }
 }
 
@@ -84,6 +86,8 @@ settings! {
         transport: Transport = Transport::Tcp,
         /// the frames' priority, 0 to 7; default 0
         priority: u8 [PRIORITY] = 0,
+        /// the DSCP of its frames, instead of priority: switch.dscp_to_tc gives the priority
+        let dscp as (Kind::Count(0, DSCP_MAX)),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::choices;
 use crate::error::Result;
 use crate::files::Files;
 use crate::setting::{Kind, Or, Section, Setting, Settings, Spec, shown};
-use crate::tree::{Document, Node, Span, Table, Value, name_hint};
+use crate::tree::{Document, Entry, Node, Span, Table, Value, name_hint};
 use crate::units::canonical_as_they_are;
 
 choices! {
@@ -100,6 +100,8 @@ impl Priority {
 
 /// Priorities of frames.
 const PRIORITY: core::ops::RangeInclusive<u8> = 0..=7;
+/// The largest code point of a DSCP.
+const DSCP_MAX: u64 = 63;
 
 /// A workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -250,6 +252,26 @@ impl Workload {
             let error = doc.error(node.span, format!("unknown kind of workload `{}`", shown(kind)));
             return Err(error.expected(names.join(", ")).hint(name_hint(kind, &names)));
         };
+        let with_priority = by_dscp(&Section::new(doc, spec, table, Some(span))?, table, world)?;
+        let table = with_priority.as_ref().unwrap_or(table);
         Workload::of_kind(&Section::new(doc, spec, table, Some(span))?, world, files)
     }
+}
+
+/// The table with the priority of its DSCP; none where it has no DSCP.
+fn by_dscp(s: &Section<'_>, table: &Table, world: &World<'_>) -> Result<Option<Table>> {
+    let Some(entry) = table.get("dscp") else { return Ok(None) };
+    if s.has("priority") {
+        let error = s.error("dscp", "`dscp` and `priority` both give the priority");
+        return Err(error.hint("remove one of the two"));
+    }
+    let dscp = u64::read(s, "dscp", &entry.node, &(0..=DSCP_MAX))?;
+    let priority = world.dscp_to_tc.and_then(|map| map.get(dscp as usize)).ok_or_else(|| {
+        let error = s.error("dscp", "no map gives the priority of a DSCP");
+        error.hint("give switch.dscp_to_tc, or switch.sonic with a DSCP_TO_TC_MAP; or give `priority`")
+    })?;
+    let mut with_priority = table.clone();
+    let node = Node { span: entry.node.span, value: Value::Int((*priority).into()) };
+    with_priority.entries.push(Entry { key: "priority".into(), key_span: entry.key_span, node });
+    Ok(Some(with_priority))
 }

@@ -1,7 +1,7 @@
 //! Flows that are planned before a run: one to one, each to one other, all to all.
 
 use super::world::{PLANNED_MAX, check_planned};
-use super::{PRIORITY, Priority, Transport, World};
+use super::{DSCP_MAX, PRIORITY, Priority, Transport, World};
 use crate::error::Result;
 use crate::files::Files;
 use crate::formats::Pair;
@@ -81,6 +81,8 @@ settings! {
         rate: Option<Rate> [POSITIVE_RATE],
         /// per-host: the sender's number modulo 8
         priority: Priority = Priority::Fixed(0),
+        /// the DSCP of its frames, instead of priority: switch.dscp_to_tc gives the priority
+        let dscp as (Kind::Count(0, DSCP_MAX)),
         /// whether a host's flows use its VMs in turn; default: all use the first
         #[serde(skip_serializing_if = "core::ops::Not::not")]
         per_vm: bool = false,
@@ -142,6 +144,8 @@ settings! {
         transport: Transport = Transport::Tcp,
         /// the frames' priority, 0 to 7; default 0
         priority: u8 [PRIORITY] = 0,
+        /// the DSCP of its frames, instead of priority: switch.dscp_to_tc gives the priority
+        let dscp as (Kind::Count(0, DSCP_MAX)),
     }
 }
 
@@ -188,6 +192,8 @@ settings! {
         rate: Option<Rate> [POSITIVE_RATE],
         /// the frames' priority, 0 to 7; default 0
         priority: u8 [PRIORITY] = 0,
+        /// the DSCP of its frames, instead of priority: switch.dscp_to_tc gives the priority
+        let dscp as (Kind::Count(0, DSCP_MAX)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests and answers in tiers.
 
 use super::world::{PLANNED_MAX, check_apart, check_planned, members};
-use super::{Connections, Counts, Hosts, PRIORITY, Transport, World};
+use super::{Connections, Counts, DSCP_MAX, Hosts, PRIORITY, Transport, World};
 use crate::distribution::Distribution;
 use crate::distributions::{self, kind_of};
 use crate::error::Result;
@@ -86,6 +86,8 @@ settings! {
         transport: Transport = Transport::Tcp,
         /// the frames' priority, 0 to 7; default 0
         priority: u8 [PRIORITY] = 0,
+        /// the DSCP of its frames, instead of priority: switch.dscp_to_tc gives the priority
+        let dscp as (Kind::Count(0, DSCP_MAX)),
     }
 }
 
@@ -185,6 +187,8 @@ settings! {
         transport: Transport = Transport::Tcp,
         /// the frames' priority, 0 to 7; default 0
         priority: u8 [PRIORITY] = 0,
+        /// the DSCP of its frames, instead of priority: switch.dscp_to_tc gives the priority
+        let dscp as (Kind::Count(0, DSCP_MAX)),
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct World<'a> {
     pub adapter: &'a Adapter,
     pub duration: Option<Duration>,
     pub losses: Losses,
+    /// The priority of each DSCP.
+    pub dscp_to_tc: Option<&'a [u8]>,
 }
 
 impl World<'_> {
