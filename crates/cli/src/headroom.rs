@@ -227,8 +227,7 @@ impl HeadroomArgs {
         t.row(["headroom", &count(sum.bytes), "", &left("pfc.headroom of a scenario, and xoff of a buffer profile")]);
         if let (Some(cell), Some(bytes)) = (self.cell, sum.cell_bytes) {
             let (memory, wire) = worst_frame(cell, self.wire_bytes() - GAP_BYTES);
-            let reason =
-                format!("cells of {cell} B; a frame of {} B takes {memory} B of memory", wire - GAP_BYTES);
+            let reason = format!("cells of {cell} B; a frame of {} B takes {memory} B of memory", wire - GAP_BYTES);
             t.row(["headroom in cells", &count(bytes), "", &left(&reason)]);
         }
         let idle: Vec<&str> = [("--phy", self.phy), ("--pipeline", self.pipeline)]
@@ -262,7 +261,7 @@ impl HeadroomArgs {
             format!(
                 "  {}: {:.0} + ({:.0} + {:.0} + {:.0} + {:.0}) x {:.3}, rounded up to 1,024 B: the lossless MTU, the MTU of\n  \
                  ports, {} of cable both ways, MAC and PHY, the response of the peer, and memory for frames that do not fill their\n  \
-                 cells. The dynamic model has a response of {} quanta, a lossless MTU of 1,024 B, and every second frame small.\n",
+                 cells. The dynamic model has a response of {} quanta, ports of 9,100 B, and every second frame small.\n",
                 asic.name,
                 s.lossless_mtu,
                 s.port_mtu,
@@ -282,7 +281,9 @@ impl HeadroomArgs {
 fn worst_frame(cell: u64, largest: u64) -> (u64, u64) {
     // One byte more than whole cells is the worst of each number of cells.
     let lengths = (0..).map(|cells| cells * cell + 1).take_while(|length| *length <= largest);
-    let costs = lengths.map(|length| length.max(FRAME_BYTES_MIN)).map(|length| (length.next_multiple_of(cell), length + GAP_BYTES));
+    let costs = lengths
+        .map(|length| length.max(FRAME_BYTES_MIN))
+        .map(|length| (length.next_multiple_of(cell), length + GAP_BYTES));
     costs.max_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1))).unwrap_or((cell, cell))
 }
 

@@ -79,7 +79,10 @@ impl Read {
         let toml = sonic::toml_text(&settings.keys);
         let toml = match self.shared {
             Some(shared) if toml.contains("[buffer]\nshared = ") => {
-                return Err(Failure::Input(format!("{name} gives the shared memory: remove --shared {}", shared.written())));
+                return Err(Failure::Input(format!(
+                    "{name} gives the shared memory: remove --shared {}",
+                    shared.written()
+                )));
             }
             Some(shared) if toml.contains("[buffer]\n") => {
                 toml.replacen("[buffer]\n", &format!("[buffer]\nshared = \"{}\"\n", shared.written()), 1)

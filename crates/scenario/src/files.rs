@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::error::{Error, Result, Warning};
 use super::model::InputFile;
-use crate::sonic::{ConfigDb, parse_config_db};
 use crate::formats::{self, Cdf, ConnectionMatrix, FILE_BYTES_MAX, HpccFlows, HpccTopology, HtsimTopology};
+use crate::sonic::{ConfigDb, parse_config_db};
 
 /// An input file as read.
 #[derive(Clone, Debug)]

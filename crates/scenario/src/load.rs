@@ -229,7 +229,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         let error = s_switch.error("ecn_threshold", "RED selects the frames of every priority");
         return Err(error.hint("remove `ecn_threshold`, or set red.enabled = false"));
     }
-    active_queue::warn(&root, (&red, &wred, &switch), &pfc, warnings)?;
+    active_queue::warn(&root, (&red, &wred, &switch), (&pfc, &buffer), warnings)?;
     let s_qcn = root.section("qcn")?;
     let qcn = Qcn::read(&s_qcn, general.congestion_management, topology.routing)?;
     qcn.check(&s_qcn, (general.congestion_management, topology.routing, &zbridge), &pfc, warnings)?;

@@ -2,8 +2,7 @@
 
 use super::{Network, Plan, lossless, wire_bytes};
 use sluicenet_node::switch::{
-    Adaptive, Alpha, AnyRoute, ClassRule, ClassRules, CongestionPoint, CongestionPoints, Reserved, Select,
-    SharedConfig,
+    Adaptive, Alpha, AnyRoute, ClassRule, ClassRules, CongestionPoint, CongestionPoints, Reserved, Select, SharedConfig,
 };
 use sluicenet_proto::aqm::RedConfig;
 use sluicenet_proto::cee::qcn::{self, CongestionPointConfig, ReactionPointConfig};
@@ -15,8 +14,8 @@ use sluicenet_proto::routing::reactive::Reactive;
 use sluicenet_proto::routing::switch_ar::{self, AdaptiveConfig};
 use sluicenet_proto::time::Duration;
 use sluicenet_scenario::{
-    Above, Bytes, Limiters, NotCapable, Qcn, Quantity, RATE_MAX, Red, Result, Routing, Sampling, Scenario, SharedBuffer,
-    Split, Wred, WredEcn,
+    Above, Bytes, Limiters, NotCapable, Qcn, Quantity, RATE_MAX, Red, Result, Routing, Sampling, Scenario,
+    SharedBuffer, Split, Wred, WredEcn,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;

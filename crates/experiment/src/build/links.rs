@@ -25,7 +25,7 @@ pub struct LinkKind {
 }
 
 /// Key of links that are alike: levels of sender and receiver, bits a second, picoseconds of cable, XOFF and headroom.
-type Likeness = (u8, u8, u64, u64, Option<(u64, u64)>);
+type Likeness = (u8, u8, u64, u64, (Option<u64>, Option<u64>));
 
 /// The links of a scenario by kind, from the hosts up.
 pub fn link_kinds(scenario: &Scenario) -> Result<Vec<LinkKind>> {
@@ -39,8 +39,9 @@ pub fn link_kinds(scenario: &Scenario) -> Result<Vec<LinkKind>> {
         let xoff = if receiver == 0 { scenario.adapter.buffer } else { scenario.pfc.xoff }.as_bytes() as u32;
         // In a pool the threshold follows the free bytes.
         let has_own = receiver == 0 || !scenario.buffer.is_on();
-        let marks = (scenario.pfc.enabled && has_own).then(|| watermarks(scenario, xoff, l, back));
-        let room = marks.map(|m| (m.xoff as u64, (m.capacity - m.xoff) as u64));
+        let marks = scenario.pfc.enabled.then(|| watermarks(scenario, xoff, l, back));
+        let room =
+            (marks.filter(|_| has_own).map(|m| u64::from(m.xoff)), marks.map(|m| u64::from(m.capacity - m.xoff)));
         let delay = plan.link(l.from.0, l.from.1).delay;
         *kinds.entry((plan.level(l.from.0), receiver, l.rate.as_bps(), delay.as_ps(), room)).or_default() += 1;
     }
@@ -51,8 +52,8 @@ pub fn link_kinds(scenario: &Scenario) -> Result<Vec<LinkKind>> {
         both: from == to,
         gbps: bps as f64 / 1e9,
         delay_ns: delay as f64 / 1e3,
-        xoff_bytes: room.map(|r| r.0),
-        headroom_bytes: room.map(|r| r.1),
+        xoff_bytes: room.0,
+        headroom_bytes: room.1,
     };
     Ok(kinds.into_iter().map(kind).collect())
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 /// Scenarios that give all keys between them, with those in [`bases`].
 const FULL: &str = include_str!("../../../scenario/tests/data/full.toml");
 const BUMPS: &str = include_str!("../../../scenario/tests/data/bumps.toml");
+const CLASSES: &str = include_str!("../../../scenario/tests/data/classes.toml");
 const CONGESTION: &str = include_str!("../../../scenario/tests/data/congestion.toml");
 const CONTROL: &str = include_str!("../../../scenario/tests/data/control.toml");
 const FLOW_LEVEL: &str = include_str!("../../../scenario/tests/data/flow_level.toml");
@@ -118,6 +119,11 @@ pub(super) fn bases() -> Vec<(String, Vec<String>)> {
         .replacen("file = \"small_flows.txt\"\n", &format!("file = \"small_flows.txt\"\n{more}"), 1)
         .replacen("load = 0.5\n", &format!("load = 0.5\nuntil = \"50 us\"\n{more}"), 1);
     vec![
+        (by_dscp(FULL), full.clone()),
+        (by_dscp(&files), own(&["scenario.duration=100 us"])),
+        (by_dscp(HOTSPOT), Vec::new()),
+        (by_dscp(FLOW_LEVEL), Vec::new()),
+        (CLASSES.into(), Vec::new()),
         (FULL.into(), full),
         (files, own(&["scenario.duration=100 us"])),
         shape("kind = \"k-ary-n-tree\"\nk = 4\nn = 2\nslimmed = [2]\n"),
@@ -142,6 +148,18 @@ pub(super) fn bases() -> Vec<(String, Vec<String>)> {
             Vec::new(),
         ),
     ]
+}
+
+/// The text with DSCPs in place of the priorities of workloads.
+fn by_dscp(text: &str) -> String {
+    let (head, workloads) = text.split_once("[[workload]]").unwrap();
+    let map = format!("dscp_to_tc = {:?}\n", [3; 64]);
+    let head = match head.contains("[switch]\n") {
+        true => head.replacen("[switch]\n", &format!("[switch]\n{map}"), 1),
+        false => format!("{head}[switch]\n{map}"),
+    };
+    let line = |line: &str| if line.starts_with("priority = ") { "dscp = 26\n".into() } else { format!("{line}\n") };
+    format!("{head}[[workload]]{}", workloads.lines().map(line).collect::<String>())
 }
 
 /// The names of a table and of a key in it.

@@ -1,6 +1,6 @@
 //! Active queue management at the outputs of switches: RED, WRED profiles, a threshold.
 
-use super::{ParameterSet, Pfc, Switch};
+use super::{ParameterSet, Pfc, SharedBuffer, Switch};
 use crate::error::{Result, Warning};
 use crate::setting::Section;
 use crate::units::{BUFFER, Bytes};
@@ -177,10 +177,11 @@ pub(crate) fn profiles(root: &Section<'_>, pfc: &Pfc) -> Result<Vec<Wred>> {
 pub(crate) fn warn(
     root: &Section<'_>,
     (red, wred, switch): (&Red, &[Wred], &Switch),
-    pfc: &Pfc,
+    (pfc, buffer): (&Pfc, &SharedBuffer),
     warnings: &mut Vec<Warning>,
 ) -> Result<()> {
-    if !pfc.enabled {
+    // A pool has no fixed threshold.
+    if !pfc.enabled || buffer.is_on() {
         return Ok(());
     }
     let mut thresholds = Vec::new();

@@ -38,9 +38,7 @@ pub use roce::{Dcqcn, Roce};
 pub(crate) use server::VM_MAX;
 pub use server::{Adapter, Queueing, Server, SlowVm, VSwitch, WhenFull};
 pub use stacks::{Congestion, InitialWindow, Off, Tcp, TcpLight, TcpPreset, Udp};
-pub use switch::{
-    BufferPolicy, Deadlock, Forwarding, Framing, FramingKind, LinkHeadroom, Pfc, SharedBuffer, Switch,
-};
+pub use switch::{BufferPolicy, Deadlock, Forwarding, Framing, FramingKind, LinkHeadroom, Pfc, SharedBuffer, Switch};
 pub use table::{Figure, Table, TableAxis};
 pub use testbed::{TenantKind, Testbed, VirtualSwitch};
 pub use workload::{

@@ -184,15 +184,17 @@ impl SharedBuffer {
                 "headroom_pool",
             ];
             return match keys.iter().find(|key| s.has(key)) {
-                Some(key) => {
-                    Err(s.error(key, format!("`{key}` has no effect: switches have no pool")).hint("set buffer.size or buffer.shared"))
-                }
+                Some(key) => Err(s
+                    .error(key, format!("`{key}` has no effect: switches have no pool"))
+                    .hint("set buffer.size or buffer.shared")),
                 None => Ok(()),
             };
         }
         if let (Some(_), true) = (self.shared, self.size.is_some() || !self.levels.is_empty()) {
             let error = s.error("shared", "`shared` and the size of the memory exclude each other");
-            return Err(error.hint("`size` counts reserved bytes and headroom, `shared` does not: remove one of the two"));
+            return Err(
+                error.hint("`size` counts reserved bytes and headroom, `shared` does not: remove one of the two")
+            );
         }
         if self.size.is_none() && self.shared.is_none() {
             return Err(s
@@ -279,7 +281,9 @@ fn link_headrooms(s: &Section<'_>, per_metre: Duration) -> Result<Vec<LinkHeadro
         let of_cable = topology::cable_delay(&t, (cable, per_metre), "delay")?;
         let delay = of_cable.or(delay).ok_or_else(|| t.missing("cable"))?;
         if all.iter().any(|other| (other.rate, other.delay) == (rate, delay)) {
-            return Err(t.error("rate", format!("links of {} and {} stand here twice", rate.written(), delay.written())));
+            return Err(
+                t.error("rate", format!("links of {} and {} stand here twice", rate.written(), delay.written()))
+            );
         }
         all.push(LinkHeadroom { rate, delay, headroom });
     }

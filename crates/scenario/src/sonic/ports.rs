@@ -211,7 +211,9 @@ fn ports_of<'a>(db: &ConfigDb, key: &Text, ports: &'a str) -> Result<Vec<&'a str
         let ports: Vec<&str> = ports.split(',').map(str::trim).collect();
         for port in &ports {
             if port.is_empty() {
-                return Err(db.error(key.at, "this row names no port").expected("as \"Ethernet0\" or \"Ethernet0|3-4\""));
+                return Err(db
+                    .error(key.at, "this row names no port")
+                    .expected("as \"Ethernet0\" or \"Ethernet0|3-4\""));
             }
             db.check_port(port, key)?;
         }
@@ -257,7 +259,8 @@ fn by_port<'a>(db: &'a ConfigDb, table: &str) -> Result<ByPort<'a>> {
 /// Whether two rows have the same fields.
 fn is_same(a: &Row, b: &Row) -> bool {
     let of = |row: &Row| {
-        let mut fields: Vec<_> = row.fields.iter().map(|f| (f.name.value.clone(), f.value.clone().map(|v| v.value))).collect();
+        let mut fields: Vec<_> =
+            row.fields.iter().map(|f| (f.name.value.clone(), f.value.clone().map(|v| v.value))).collect();
         fields.sort();
         fields
     };

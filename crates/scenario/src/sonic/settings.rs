@@ -317,8 +317,8 @@ impl<'a> Conversion<'a> {
         if !looked_up.is_empty() {
             let groups: Vec<u8> = looked_up.into_iter().collect();
             let message = format!(
-                "priority groups {groups:?} have PFC and no profile with an `xoff`: the headroom is computed here, and looked up \
-                 in pg_profile_lookup.ini on the switch"
+                "priority groups {groups:?} have PFC and no profile with an `xoff`: the headroom is computed here and the thresholds \
+                 are the scenario's; the switch looks them up in pg_profile_lookup.ini"
             );
             self.note(list.at, message);
         }
@@ -341,7 +341,9 @@ impl<'a> Conversion<'a> {
             let message = format!("traffic classes {tc} and {other} have different thresholds {what}");
             let error = self.db.error(at.unwrap_or_default(), message);
             if !self.ports.has_maps {
-                return Err(error.hint("the file has no PORT_QOS_MAP, which says which are lossless: give the whole config_db.json"));
+                return Err(error.hint(
+                    "the file has no PORT_QOS_MAP, which says which are lossless: give the whole config_db.json",
+                ));
             }
             return Err(error.hint(format!(
                 "the switches of a scenario have one for all: give {} in the scenario",
@@ -354,9 +356,11 @@ impl<'a> Conversion<'a> {
     /// Pools and thresholds.
     fn memory(&mut self, classes: &[Class; CLASSES]) -> Result<()> {
         let of = |lossless: bool| classes.iter().enumerate().filter(move |(_, class)| class.is_lossless == lossless);
-        
-        let lossless = self.one(of(true).map(group_profile), ("buffer", &["lossless_dynamic_th", "reserved"]), "at inputs")?;
-        let lossy = self.one(of(false).map(group_profile), ("buffer", &["lossy_dynamic_th", "lossy_reserved"]), "at inputs")?;
+
+        let lossless =
+            self.one(of(true).map(group_profile), ("buffer", &["lossless_dynamic_th", "reserved"]), "at inputs")?;
+        let lossy =
+            self.one(of(false).map(group_profile), ("buffer", &["lossy_dynamic_th", "lossy_reserved"]), "at inputs")?;
         let egress = of(false).map(|(tc, class)| (tc, class.queue_profile.as_ref()));
         let egress = self.one(egress, ("buffer", &["egress_dynamic_th", "egress_reserved"]), "at outputs")?;
         if let Some((profile, limit)) = lossless.and_then(|profile| profile.static_th.map(|limit| (profile, limit))) {
@@ -389,7 +393,10 @@ impl<'a> Conversion<'a> {
         match (profile.dynamic_th, profile.static_th) {
             (Some(exponent), _) => self.set("buffer", th, Value::Int(exponent.n), exponent.at),
             (None, Some(limit)) => {
-                self.note(limit.at, "`static_th` has no counterpart beside a pool with dynamic thresholds: ignored".into());
+                self.note(
+                    limit.at,
+                    "`static_th` has no counterpart beside a pool with dynamic thresholds: ignored".into(),
+                );
             }
             (None, None) => {}
         }
@@ -443,7 +450,8 @@ impl<'a> Conversion<'a> {
 
     /// A note if lossy groups have another pool.
     fn other_pool(&mut self, pool: &Row, lossy: Option<&Profile>) {
-        let Some(other) = lossy.and_then(|profile| profile.pool.as_ref()).filter(|name| **name != pool.key.value) else {
+        let Some(other) = lossy.and_then(|profile| profile.pool.as_ref()).filter(|name| **name != pool.key.value)
+        else {
             return;
         };
         let Some(row) = self.db.row("BUFFER_POOL", other) else { return };
@@ -483,7 +491,9 @@ impl<'a> Conversion<'a> {
 
     /// The headroom by speed and cable, of all ports of the file.
     fn headrooms(&mut self, classes: &[Class; CLASSES]) -> Result<()> {
-        let Some(group) = classes.iter().find(|class| class.is_lossless).map(|class| class.group) else { return Ok(()) };
+        let Some(group) = classes.iter().find(|class| class.is_lossless).map(|class| class.group) else {
+            return Ok(());
+        };
         let mut known: Vec<(u64, Length, u64)> = Vec::new();
         let mut unknown: Vec<(u64, Place)> = Vec::new();
         for port in self.ports.names.clone() {
@@ -532,9 +542,8 @@ impl<'a> Conversion<'a> {
     fn cable(&self, port: &str) -> Result<Option<(Length, Place)>> {
         let found = self.db.rows("CABLE_LENGTH").iter().find_map(|row| row.get(port));
         let Some(text) = found else { return Ok(None) };
-        let length = Length::parse(&text.value).map_err(|e| {
-            self.db.error(text.at, e.message).expected("a length in metres, as \"40m\"").hint(e.hint)
-        })?;
+        let length = Length::parse(&text.value)
+            .map_err(|e| self.db.error(text.at, e.message).expected("a length in metres, as \"40m\"").hint(e.hint))?;
         Ok(Some((length, text.at)))
     }
 
@@ -629,10 +638,15 @@ impl<'a> Conversion<'a> {
                 "DWRR" | "WRR" => {
                     let weight = row.and_then(|row| row.get("weight"));
                     let share = weight.map(|text| self.db.number(text, "weight", 1, 100)).transpose()?.unwrap_or(1);
-                    groups.entry(class.queue).or_insert((share, weight.map_or(at, |text| text.at), Vec::new())).2.push(tc);
+                    groups
+                        .entry(class.queue)
+                        .or_insert((share, weight.map_or(at, |text| text.at), Vec::new()))
+                        .2
+                        .push(tc);
                 }
                 word => {
-                    let error = self.db.error(kind.map_or(at, |kind| kind.at), format!("unknown type `{}`", shown(word)));
+                    let error =
+                        self.db.error(kind.map_or(at, |kind| kind.at), format!("unknown type `{}`", shown(word)));
                     return Err(error.expected("DWRR, WRR or STRICT"));
                 }
             }

@@ -21,8 +21,12 @@ pub const SPECTRUM: Asic = Asic { name: "Spectrum", cell: 96 };
 /// SN3000: of the table of the SN3700. Spectrum-3 has the same cells.
 pub const SPECTRUM_2: Asic = Asic { name: "Spectrum-2", cell: 144 };
 
-/// MTU of ports, in `PORT`.
+/// MTU of ports in the tables.
+const TABLE_PORT_MTU: f64 = 9_216.0;
+/// MTU of ports in `PORT`, which the script takes.
 const PORT_MTU: f64 = 9_100.0;
+/// MTU of lossless frames (`LOSSLESS_TRAFFIC_PATTERN` of `buffers_config.j2`).
+const LOSSLESS_MTU: f64 = 1_024.0;
 /// `mac_phy_delay` of `asic_table.j2`, 0.8 of 1,024 B at any rate.
 const MAC_PHY: f64 = 0.8 * 1_024.0;
 /// `peer_response_time` of `asic_table.j2`, 3.8 of 1,024 B at any rate: the tables have it, the script has quanta.
@@ -53,18 +57,19 @@ pub struct Sum {
     pub xoff: u64,
 }
 
-/// The row of `pg_profile_lookup.ini`: an MTU of 1,500 B, the smallest frames alone, 3.8 KiB of response.
+/// The row of `pg_profile_lookup.ini`: the smallest frames alone, and 3.8 KiB of response. No source gives these parameters;
+/// they give every row of the tables.
 pub fn looked_up(asic: Asic, rate: Rate, cable: Length) -> Sum {
     let bytes_on_cable = 2.0 * metres(cable) * rate.as_bps() as f64 / SPEED_OF_LIGHT / 8.0;
-    sum(1_500.0, bytes_on_cable, PEER_RESPONSE, occupancy(asic, 100.0))
+    sum(TABLE_PORT_MTU, bytes_on_cable, PEER_RESPONSE, occupancy(asic, 100.0))
 }
 
-/// The result of `buffer_headroom_mellanox.lua`: an MTU of 1,024 B, every second frame one of the smallest, the response of
-/// 802.3 by rate. The script divides megabits by 8 times 1,024.
+/// The result of `buffer_headroom_mellanox.lua`: every second frame is one of the smallest, and the response is that of 802.3
+/// by rate. The script divides megabits by 8 times 1,024.
 pub fn computed(asic: Asic, rate: Rate, cable: Length) -> Sum {
     let bytes_on_cable = 2.0 * metres(cable) * (rate.as_bps() as f64 / 1e6) * 1e9 / SPEED_OF_LIGHT / (8.0 * 1_024.0);
     let peer_response = f64::from(peer_response_quanta(rate)) * 64.0;
-    sum(1_024.0, bytes_on_cable, peer_response, occupancy(asic, 50.0))
+    sum(PORT_MTU, bytes_on_cable, peer_response, occupancy(asic, 50.0))
 }
 
 fn metres(cable: Length) -> f64 {
@@ -78,10 +83,10 @@ fn occupancy(asic: Asic, percent: f64) -> f64 {
     (100.0 - percent + percent * worst) / 100.0
 }
 
-fn sum(lossless_mtu: f64, cable: f64, peer_response: f64, occupancy: f64) -> Sum {
-    let all = lossless_mtu + (PORT_MTU + cable + MAC_PHY + peer_response) * occupancy;
+fn sum(port_mtu: f64, cable: f64, peer_response: f64, occupancy: f64) -> Sum {
+    let all = LOSSLESS_MTU + (port_mtu + cable + MAC_PHY + peer_response) * occupancy;
     let xoff = (libm::ceil(all / STEP) * STEP) as u64;
-    Sum { lossless_mtu, port_mtu: PORT_MTU, cable, mac_phy: MAC_PHY, peer_response, occupancy, xoff }
+    Sum { lossless_mtu: LOSSLESS_MTU, port_mtu, cable, mac_phy: MAC_PHY, peer_response, occupancy, xoff }
 }
 
 #[cfg(test)]

@@ -112,7 +112,11 @@ impl Writer<'_> {
 
     fn maps(&mut self) -> Result<()> {
         let map = |to: &[u8]| -> Value {
-            to.iter().enumerate().map(|(from, to)| (from.to_string(), json!(to.to_string()))).collect::<Map<_, _>>().into()
+            to.iter()
+                .enumerate()
+                .map(|(from, to)| (from.to_string(), json!(to.to_string())))
+                .collect::<Map<_, _>>()
+                .into()
         };
         let queues = self.queues()?;
         let groups: [u8; 8] = core::array::from_fn(|p| p as u8);
@@ -190,7 +194,8 @@ impl Writer<'_> {
                 }
             }
             let used = queues.iter().fold(0, |set, queue| set | 1 << queue);
-            for (numbers, is_lossless) in ranges_of(|queue| (used >> queue & 1 != 0).then(|| lossless.contains(queue))) {
+            for (numbers, is_lossless) in ranges_of(|queue| (used >> queue & 1 != 0).then(|| lossless.contains(queue)))
+            {
                 if is_lossless && memory.is_none() || !is_lossless && !has_egress {
                     continue;
                 }
@@ -235,7 +240,8 @@ impl Writer<'_> {
         }
         let (reserved, is_shared) = (buffer.reserved.as_bytes(), buffer.headroom_pool.is_some_and(|pool| pool.0 > 0));
         for port in self.ports {
-            let mut row = profile("ingress_lossless_pool", &lossless, reserved + if is_shared { 0 } else { port.headroom });
+            let mut row =
+                profile("ingress_lossless_pool", &lossless, reserved + if is_shared { 0 } else { port.headroom });
             let Some(fields) = row.as_object_mut() else { continue };
             fields.insert("xoff".into(), json!(text(port.headroom)));
             fields.insert("xon".into(), json!(text(buffer.xon.map_or(0, |xon| xon.as_bytes()))));
@@ -250,7 +256,8 @@ impl Writer<'_> {
         let (pfc, switch) = (&self.s.pfc, &self.s.switch);
         let text = |bytes: u64| bytes.to_string();
         if switch.policy != BufferPolicy::Output {
-            let error = self.s.locations.error("switch.policy", "SONiC has no counterpart of this policy without a pool");
+            let error =
+                self.s.locations.error("switch.policy", "SONiC has no counterpart of this policy without a pool");
             return Err(error.hint("give `[buffer]`, or policy = \"output\""));
         }
         let (xoff, xon) = (pfc.xoff.as_bytes(), pfc.xon.as_bytes());
