@@ -1,4 +1,4 @@
-//! Files of other simulators: whatever the bytes, a reader gives a value or an error with a message, and what it accepts is
+//! Files of other simulators and switches: whatever the bytes, a reader gives a value or an error with a message, and what it accepts is
 //! within its limits.
 #![no_main]
 
@@ -6,6 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use sluicenet_scenario::formats::{
     parse_cdf, parse_connection_matrix, parse_hpcc_flows, parse_hpcc_topology, parse_htsim_topology, parse_pairs,
 };
+use sluicenet_scenario::sonic::{parse_config_db, settings, toml_text};
 use sluicenet_scenario::{Error, Hosts, PORTS_MAX, Result, SWITCH_PORTS_MAX, Scenario, Warning, Workload};
 
 fn read<T>(outcome: Result<(T, Vec<Warning>)>) -> Option<T> {
@@ -36,9 +37,30 @@ fn ranges(bytes: &[u8]) {
     assert!(!senders.is_empty() && senders.iter().all(|&host| host < 63));
 }
 
+/// SONiC's `config_db.json`: its keys are those of a scenario, whose reader takes or refuses them with a place.
+fn config_db(bytes: &[u8]) {
+    let Some(db) = read(parse_config_db("f", bytes)) else { return };
+    let of_file = match settings(&db, None, &|_, _| false) {
+        Ok(of_file) => of_file,
+        Err(e) => {
+            let shown = Error::to_string(&e);
+            return assert!(shown.starts_with("error: ") && shown.contains("--> f"), "{shown}");
+        }
+    };
+    assert!(of_file.warnings.iter().all(|w| w.file == "f" && !w.message.is_empty()));
+    let scenario = format!(
+        "{}\n[topology]\nkind = \"single-switch\"\nhosts = 2\n[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\n\
+         bytes = \"1 B\"\n",
+        toml_text(&of_file.keys)
+    );
+    if let Err(e) = Scenario::parse(&scenario, "f") {
+        assert!(e.diagnostic().line > 0 && !e.diagnostic().message.contains("not TOML"), "{e}");
+    }
+}
+
 fuzz_target!(|input: (u8, &[u8])| {
     let (format, bytes) = input;
-    match format % 7 {
+    match format % 8 {
         0 => {
             let Some(t) = read(parse_hpcc_topology("f", bytes)) else { return };
             assert!(t.hosts() >= 1 && t.links.iter().all(|l| l.a < t.nodes && l.b < t.nodes && l.a != l.b));
@@ -72,6 +94,7 @@ fuzz_target!(|input: (u8, &[u8])| {
         3 => _ = read(parse_hpcc_flows("f", bytes)),
         4 => _ = read(parse_cdf("f", bytes)),
         5 => _ = read(parse_pairs("f", bytes, 4)),
+        6 => config_db(bytes),
         _ => ranges(bytes),
     }
 });

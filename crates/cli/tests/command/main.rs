@@ -10,3 +10,4 @@ mod docs;
 mod export;
 mod fat_tree;
 mod packaging;
+mod sonic;

@@ -372,6 +372,45 @@ mod tests {
     }
 
     #[test]
+    fn reserved_bytes_differ_by_class_and_side() {
+        let mut b = buffer(2, 10_000, 1.0);
+        b.config.reserved = Reserved { lossless: 1_000, lossy: 0, egress: 2_000 };
+        // 5,000 B of 10,000 are as many as are free: a sixth frame is one too many, at an input or in a queue.
+        let admitted = |b: &mut SharedBuffer, inputs: u16| {
+            let mut n = 0;
+            while b.admit(frame(n as PortId % inputs, 0, LOSSY), 1_000 * n).is_ok() {
+                b.charge(frame(n as PortId % inputs, 0, LOSSY));
+                n += 1;
+            }
+            n
+        };
+        assert_eq!(admitted(&mut b, 1), 5);
+        let mut b = SharedBuffer { shared_used: 0, groups: alloc::vec![Group::default(); 2 * PRIORITIES], ..b };
+        // By two inputs, the queue decides: 2,000 B of its own, and as many as are free.
+        assert_eq!(admitted(&mut b, 2), 6);
+        assert_eq!(b.shared_used, 6_000);
+        b.charge(frame(0, 1, LOSSLESS));
+        assert_eq!(b.shared_used, 6_000, "a lossless group has 1,000 B of its own");
+    }
+
+    #[test]
+    fn a_group_goes_on_at_its_xon() {
+        let goes_on = |xon: u32| {
+            let mut b = buffer(1, 4_000, 1.0);
+            (b.config.xon, b.config.xon_offset) = (xon, 4_000);
+            let mut inside = 0;
+            while b.charge(frame(0, 0, LOSSLESS)).is_none() {
+                inside += 1;
+            }
+            let discharged =
+                |_: &u32| b.discharge(frame(0, 0, LOSSLESS)).is_some_and(|level| level.bytes <= level.marks.xon);
+            (0..=inside).position(|i| discharged(&i)).map(|i| inside - i as u32)
+        };
+        // The threshold less 4,000 B is 0: a group goes on when it is empty, or at XON.
+        assert_eq!((goes_on(0), goes_on(1_000), goes_on(2_500)), (Some(0), Some(1), Some(2)));
+    }
+
+    #[test]
     fn no_order_of_frames_breaks_the_accounts() {
         let mut rng = sluicenet_proto::rng::Rng::from_words(&[7]);
         let mut b = buffer(3, 30_000, 0.5);

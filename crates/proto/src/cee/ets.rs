@@ -227,6 +227,20 @@ mod tests {
     }
 
     #[test]
+    fn weights_have_any_sum() {
+        let groups = vec![group(0b0000_0001, 14), group(0b1111_1110, 1)];
+        let (config, mut ets) = (EtsConfig::weighted(PrioritySet(0), groups).unwrap(), Ets::default());
+        let mut sent = [0; 8];
+        for _ in 0..15_000 {
+            let ready = PrioritySet(0b11);
+            sent[usize::from(ets.next(&config, ready, ready, |_| 1_518).unwrap())] += 1;
+        }
+        assert!((13_980..=14_020).contains(&sent[0]), "{sent:?}");
+        let none = EtsConfig::weighted(PrioritySet(0), vec![group(0xff, 0)]);
+        assert_eq!(none, Err(EtsError::NoBandwidth));
+    }
+
+    #[test]
     fn groups_share_by_weight_whatever_their_frames_are_long() {
         // 12.5 MB: 10 ms at 10 Gb/s.
         let bytes = sent(0b0010_0101, [1_518, 0, 64, 0, 0, 9_018, 0, 0], 12_500_000);

@@ -611,3 +611,38 @@ fn mutated_scenarios_never_panic() {
         }
     }
 }
+
+#[test]
+fn cables_and_classes() {
+    let cable = |keys: &str| MINIMAL.replace("hosts = 4", &format!("hosts = 4\n{keys}"));
+    expect(&cable("cable = \"40 m\"\nlink_delay = \"1 us\""), "\"40 m\"", "`cable` and `link_delay` both say");
+    expect(
+        &cable("[[topology.level]]\nlevel = 1\ndelay = \"1 us\"\ncable = \"1 m\""),
+        "\"1 m\"",
+        "`cable` and `delay` both",
+    );
+    expect(&cable("cable = \"40\""), "\"40\"", "a length needs a unit");
+    expect(&cable("cable = 40"), "40", "a length needs a unit");
+    expect(&cable("cable = \"10001 km\""), "\"10001 km\"", "`cable` of 10001 km is out of range");
+    expect(&cable("delay_per_metre = \"5 ns\""), "\"5 ns\"", "changes nothing: no cable is given");
+    expect(&cable("cable = \"1 m\"\ndelay_per_metre = \"3 ns\""), "\"3 ns\"", "out of range");
+    let map = "[switch]\ndscp_to_tc = [1, 2]\n";
+    expect(&format!("{MINIMAL}{map}"), "[1, 2]", "2 priorities, where each DSCP has one");
+    expect(&format!("{MINIMAL}dscp = 26\n"), "26", "no map gives the priority of a DSCP");
+    expect(&format!("{MINIMAL}dscp = 26\npriority = 1\n"), "26", "`dscp` and `priority` both give the priority");
+    expect(&format!("{MINIMAL}[switch]\nsonic_port = \"Ethernet0\"\n"), "\"Ethernet0\"", "no file of SONiC is given");
+    expect(&format!("{MINIMAL}[switch]\nsonic = 5\n"), "5\n", "an integer where a string should be");
+    expect(&format!("{MINIMAL}[switch]\nsonic = \"c.json\"\n"), "\"c.json\"", "this scenario has no folder");
+    let links = "[[pfc.link]]\nrate = \"1 Gb/s\"\ncable = \"1 m\"\nheadroom = \"1 KB\"\n";
+    expect(
+        &format!("{MINIMAL}{links}{}", links.replace("1 KB", "2 KB").replace("\"1 Gb/s\"", "\"1.0 Gb/s\"")),
+        "\"1.0 Gb/s\"",
+        "stand here twice",
+    );
+    expect(&format!("{MINIMAL}{}", links.replace("cable = \"1 m\"\n", "")), "[[pfc.link]]", "`cable` is missing");
+    let memory = "[buffer]\nsize = \"9 MB\"\nshared = \"8 MB\"\n";
+    expect(&format!("{MINIMAL}{memory}"), "\"8 MB\"", "exclude each other");
+    let groups = "[[ets.group]]\npriorities = [0, 1, 2, 3]\nweight = 9\n[[ets.group]]\npriorities = [4, 5, 6, 7]\n";
+    expect(&format!("{MINIMAL}{groups}bandwidth = 50\n"), "50\n", "`bandwidth` beside `weight`");
+    expect(&format!("{MINIMAL}{groups}"), "[[ets.group]]\npriorities = [4", "`weight` is missing");
+}

@@ -222,3 +222,34 @@ fn the_memory_of_each_level_is_part_of_the_configuration() {
     assert_eq!(json("20 MB"), json("20000 KB"));
     assert_ne!(json("20 MB"), json("30 MB"));
 }
+
+#[test]
+fn cables_have_the_delay_of_their_length() {
+    use sluicenet_proto::time::Duration;
+    let delays = |keys: &str| {
+        let text = format!(
+            "[topology]\nkind = \"xgft\"\nm = [2, 2]\nw = [1, 1]\n{keys}\n[[workload]]\nkind = \"flow\"\nsrc = 0\n\
+             dst = 3\nbytes = \"1 B\"\n"
+        );
+        let levels = parse(&text).unwrap_or_else(|e| panic!("{e}")).scenario.topology.levels;
+        levels.iter().map(|link| link.delay.as_ps()).collect::<Vec<_>>()
+    };
+    let level = "[[topology.level]]\nlevel = 2\n";
+    assert_eq!(delays("cable = \"40 m\""), [200_000, 200_000]);
+    assert_eq!(delays(&format!("cable = \"2.5m\"\n{level}cable = \"0.3 km\"")), [12_500, 1_500_000]);
+    assert_eq!(delays(&format!("cable = \"40 m\"\n{level}delay = \"1 us\"")), [200_000, 1_000_000]);
+    assert_eq!(
+        delays(&format!("link_delay = \"7 ns\"\ndelay_per_metre = \"4.9 ns\"\n{level}cable = \"10 m\"")),
+        [7_000, 49_000]
+    );
+    assert_eq!(Length::parse("12 cm").unwrap().delay(Duration::from_ns(5)), Duration::from_ps(600));
+}
+
+#[test]
+fn a_dscp_is_a_priority_by_the_map() {
+    let map: Vec<String> = (0..64).map(|dscp| (dscp / 8).to_string()).collect();
+    let text = format!("{MINIMAL}dscp = 26\n[switch]\ndscp_to_tc = [{}]\n", map.join(", "));
+    let with_priority = text.replace("dscp = 26", "priority = 3");
+    let json = |text: &str| parse(text).unwrap().scenario.canonical_json().unwrap();
+    assert_eq!(json(&text), json(&with_priority));
+}
