@@ -168,7 +168,7 @@ impl HeadroomArgs {
         let mut passed = Duration::ZERO;
         let mut time = |name: &'static str, delay: Duration, reason: String| {
             let before = self.rate.bytes_in(passed);
-            passed = passed + delay;
+            passed += delay;
             Term { name, bytes: self.rate.bytes_in(passed) - before, ns: delay.as_ps() as f64 / 1e3, reason }
         };
         let of_frame = format!("{} B, header {HEADER_BYTES} B, preamble and gap {GAP_BYTES} B", count(self.mtu));

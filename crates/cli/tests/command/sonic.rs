@@ -25,7 +25,11 @@ fn a_switch_s_file_makes_a_lossless_fabric_and_comes_back() {
         let kinds = valid["links_by_kind"].as_array().unwrap();
         kinds.iter().find(|kind| kind["name"] == name).unwrap()["headroom_bytes"].clone()
     };
-    assert_eq!((headrooms("host to level 1"), headrooms("level 1 to level 2")), (45_056.into(), 110_592.into()), "{valid}");
+    assert_eq!(
+        (headrooms("host to level 1"), headrooms("level 1 to level 2")),
+        (45_056.into(), 110_592.into()),
+        "{valid}"
+    );
     assert!(valid["warnings"].to_string().contains("and ignored: PORT (alias, lanes, mtu)"), "{valid}");
     // Written for a leaf and read again: the same keys.
     expect(0, &["sonic", "write", &file, "-q", "-o", &dir.path("written.json")]);

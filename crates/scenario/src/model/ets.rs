@@ -62,7 +62,7 @@ fn read(s: &Section<'_>, strict: PrioritySet) -> Result<Option<EtsConfig>> {
     let is_weighted = tables.iter().any(|t| t.has("weight"));
     for t in &tables {
         let EtsGroup { priorities, bandwidth, weight } = EtsGroup::read(t)?;
-        if let Some(_) = bandwidth.filter(|_| is_weighted) {
+        if bandwidth.is_some() && is_weighted {
             let error = t.error("bandwidth", "`bandwidth` beside `weight` of a group");
             return Err(error.hint("all groups have a weight, or all have a bandwidth in percent"));
         }
