@@ -283,9 +283,11 @@ fn limiters(qcn: &Qcn, text: &mut String) {
 /// `[ets]` of a switch.
 fn bandwidths(ets: &EtsConfig, text: &mut String) {
     let _ = writeln!(text, "[ets]\nstrict = {}", list(ets.strict()));
+    let is_percent = ets.groups().iter().map(|group| u32::from(group.bandwidth)).sum::<u32>() == 100;
+    let key = if is_percent { "bandwidth" } else { "weight" };
     for group in ets.groups() {
         let priorities = list(group.priorities);
-        let _ = writeln!(text, "[[ets.group]]\npriorities = {priorities}\nbandwidth = {}", group.bandwidth);
+        let _ = writeln!(text, "[[ets.group]]\npriorities = {priorities}\n{key} = {}", group.bandwidth);
     }
 }
 
