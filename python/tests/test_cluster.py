@@ -197,6 +197,23 @@ def take_little() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))
 
 
+def test_input_files_travel_with_the_runs(tmp_path: Path) -> None:
+    sizes = tmp_path / "sizes.txt"
+    sizes.write_text("1000 0\n1000 50\n20000 100\n")
+    scenario = tmp_path / "poisson.toml"
+    scenario.write_text(
+        '[scenario]\nname = "poisson"\nparameters = "plain"\nduration = "200 us"\n'
+        '[topology]\nkind = "single-switch"\nhosts = 4\n[[workload]]\nkind = "poisson"\ncdf = "sizes.txt"\n'
+        'load = 0.5\n[sweep]\n"workload.0.load" = [0.1, 0.5]\n'
+    )
+    here = sn.sweep(scenario, out=tmp_path / "here")
+    # No worker reads the file.
+    there = sn.sweep(scenario, out=tmp_path / "there", executor=Recorder(lambda _: sizes.unlink(missing_ok=True)))
+    assert not sizes.exists()
+    same(here, there)
+    assert there[0].result.manifest["inputs"][0]["name"] == "sizes.txt"
+
+
 def test_what_is_no_executor_is_refused(swept: str, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"executor: a Dask client, the module ray, .* not str"):
         sn.sweep(swept, out=tmp_path, executor="ray")
