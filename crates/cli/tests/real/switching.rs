@@ -4,6 +4,8 @@
 
 use serde_json::Value;
 use sluicenet_dataplane::shm::Client;
+use sluicenet_vswitchd::attach::detach;
+use sluicenet_vswitchd::attach::record::Records;
 use sluicenet_vswitchd::control::{Answer, Request, ask, attach};
 use sluicenet_vswitchd::status::Status;
 use std::fs::Permissions;
@@ -138,6 +140,10 @@ impl Drop for Running {
         let last = ask(&self.control(), &Request::Show);
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Root's records are not in this folder.
+        for record in Records::at(&self.control()).all().unwrap_or_default() {
+            let _ = detach(&self.control(), &record.port);
+        }
         let _ = std::fs::remove_dir_all(&self.folder);
         if let (false, Ok(Answer::Status(status))) = (std::thread::panicking(), last) {
             assert!(status.refused_calls.is_empty(), "calls that the sandbox refused: {:?}", status.refused_calls);
