@@ -402,9 +402,8 @@ mod tests {
             while b.charge(frame(0, 0, LOSSLESS)).is_none() {
                 inside += 1;
             }
-            let discharged =
-                |_: &u32| b.discharge(frame(0, 0, LOSSLESS)).is_some_and(|level| level.bytes <= level.marks.xon);
-            (0..=inside).position(|i| discharged(&i)).map(|i| inside - i as u32)
+            let mut goes_on = || b.discharge(frame(0, 0, LOSSLESS)).is_some_and(|level| level.bytes <= level.marks.xon);
+            (0..=inside).rev().find(|_| goes_on())
         };
         // The threshold less 4,000 B is 0: a group goes on when it is empty, or at XON.
         assert_eq!((goes_on(0), goes_on(1_000), goes_on(2_500)), (Some(0), Some(1), Some(2)));
