@@ -40,6 +40,8 @@ struct Findings {
     links_by_kind: Vec<LinkKind>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared_bytes: Option<u64>,
     buffer_cycle: &'static str,
     window_ns: f64,
     workloads: Vec<&'static str>,
@@ -115,6 +117,7 @@ impl Validate {
             paths: paths(&s.topology),
             links_by_kind: kinds,
             memory_bytes: s.buffer.size.map(|size| size.as_bytes()),
+            shared_bytes: s.buffer.shared.map(|size| size.as_bytes()),
             buffer_cycle: cycle,
             window_ns: engine.window().as_ps() as f64 / 1e3,
             workloads: s.workloads.iter().map(|w| w.kind()).collect(),
@@ -214,9 +217,10 @@ impl Findings {
         }
         // Else a reader looks for pfc.xoff and finds another number.
         let mut source = String::new();
-        if let Some(memory) = self.memory_bytes {
+        if let Some(memory) = self.memory_bytes.or(self.shared_bytes) {
+            let shared = if self.memory_bytes.is_some() { "" } else { "shared " };
             source = format!(
-                "\n  Switches have {} B of memory each for all ports ([buffer]): a pause depends on the free bytes. Links to a host\n  \
+                "\n  Switches have {} B of {shared}memory each for all ports ([buffer]): a pause depends on the free bytes. Links to a host\n  \
                  pause by the receive buffer of its adapter (adapter.buffer).\n",
                 count(memory)
             );

@@ -213,6 +213,9 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let pulled = has_queue_pairs(&root).then(|| Bytes(2 * (framing.mtu.0 + framing.header_bytes())));
     let adapter = Adapter::read(&s_adapter, set, topology.routing, &zbridge, pulled)?;
     adapter.check(&s_adapter, &zbridge, warnings)?;
+    if pulled.is_some() {
+        adapter.warn_of_paths(&s_adapter, root.section("topology")?.line("routing"), warnings);
+    }
     let smallest = smallest_buffer(&topology, (&s_switch, &switch), (&s_adapter, &adapter), &framing)?;
     let s_pfc = root.section("pfc")?;
     let pfc = Pfc::read(&s_pfc, set, lossless, &server, topology.delay_per_metre)?;

@@ -73,6 +73,18 @@ impl Adapter {
         }
         Ok(())
     }
+
+    /// Warns of queue pairs whose packets overtake each other: the default of `buffer`, which is for packets that are sent, has
+    /// no room for those that wait.
+    pub(crate) fn warn_of_paths(&self, s: &Section<'_>, routing: (String, u32), warn: &mut Vec<Warning>) {
+        if self.resequencing.is_none() || s.has("buffer") {
+            return;
+        }
+        let message = "packets of RoCE take several paths, and those that overtake others wait in `adapter.buffer`, which holds \
+                       two frames by default: beyond that all are sent again; give adapter.buffer, as \"4 MB\", or set \
+                       routing = \"ecmp\"";
+        warn.push(Warning { file: routing.0, line: routing.1, message: message.into() });
+    }
 }
 
 settings! {

@@ -246,6 +246,19 @@ fn cables_have_the_delay_of_their_length() {
 }
 
 #[test]
+fn queue_pairs_on_several_paths_need_room_for_early_packets() {
+    let warned = |routing: &str, keys: &str| {
+        let text = MINIMAL.replace("hosts = 4", &format!("hosts = 4\nrouting = \"{routing}\""));
+        let text = text.replace("dst = 1\n", "dst = 1\ntransport = \"roce\"\n");
+        let warnings = parse(&format!("{text}{keys}")).unwrap().warnings;
+        warnings.iter().any(|w| w.message.contains("give adapter.buffer") && w.line == 5)
+    };
+    assert!(warned("spray", ""));
+    assert!(!warned("ecmp", "") && !warned("spray", "[adapter]\nbuffer = \"4 MB\"\n"));
+    assert!(!warned("spray", "[adapter]\nresequencing = false\n"));
+}
+
+#[test]
 fn a_dscp_is_a_priority_by_the_map() {
     let map: Vec<String> = (0..64).map(|dscp| (dscp / 8).to_string()).collect();
     let text = format!("{MINIMAL}dscp = 26\n[switch]\ndscp_to_tc = [{}]\n", map.join(", "));
