@@ -271,6 +271,9 @@ def main() -> None:
             finally:
                 running.terminate()
                 running.wait()
+                # Records are not in the folder.
+                for netns in NAMESPACES:
+                    subprocess.run(f"{switch} detach {netns} {control}".split(), check=False, capture_output=True)
                 for netns in [*NAMESPACES, f"sluicenet-{NAME}"]:
                     subprocess.run(["ip", "netns", "del", netns], check=False, stderr=subprocess.DEVNULL)
 

@@ -98,6 +98,9 @@ def measure(arguments: argparse.Namespace, ports: int) -> None:
             if running is not None:
                 running.terminate()
                 running.wait()
+            # Records are not in the folder.
+            for netns in namespaces:
+                switch(arguments.program, folder, "detach", netns)
             for netns in [*namespaces, f"sluicenet-{NAME}"]:
                 subprocess.run(["ip", "netns", "del", netns], check=False, stderr=subprocess.DEVNULL)
 
