@@ -260,12 +260,19 @@ def streams(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: A
         *results: Results, or sweeps, of which each run is a line.
         labels: What to call them; by what tells them apart where absent.
         ax: Where to draw; a new figure where absent.
+
+    Raises:
+        ValueError: A result has no flows without an end, or their rates over time are not recorded.
     """
     found, names = _named(results, labels)
     courses: list[_Course] = []
     for result, name in zip(found, names, strict=True):
         of = result.streams
-        each = [stream["course_mbps"] for stream in of["each"]]
+        each = [stream.get("course_mbps") for stream in of.get("each", [])]
+        if not each:
+            raise ValueError(f"{name}: there is no flow without an end")
+        if not all(each):
+            raise ValueError(f"{name}: the rates over time are not recorded; set scenario.duration")
         total = [sum(at) / 1e3 for at in zip(*each, strict=True)]
         middle_ps = [(k + 0.5) * of["interval_ms"] * _PS_PER_MS for k in range(len(total))]
         courses.append((name, middle_ps, total))

@@ -150,6 +150,11 @@ def test_courses_are_drawn_by_queue_by_limiter_and_by_result(tmp_path: Path) -> 
     # Flows without an end have their courses there, and no byte twice.
     bits = 8 * pc.sum(result.flows.to_arrow()["delivered_bytes"]).as_py()
     assert area(sn.plot.throughput(result)) / 1e3 == pytest.approx(bits, rel=0.01)
+    finite = '[[workload]]\nkind = "flow"\nsrc = 1\ndst = 2\nbytes = "1 KB"\n'
+    with pytest.raises(ValueError, match=r"scenario\.duration"):
+        sn.plot.streams(sn.run(text.replace('duration = "4 ms"\n', "") + finite))
+    with pytest.raises(ValueError, match="no flow without an end"):
+        sn.plot.streams(sn.run(text.split("[qcn]")[0] + finite))
     unrecorded = sn.run(text.split("[record]")[0])
     with pytest.raises(ValueError, match=r"record\.queues"):
         sn.plot.queues(unrecorded)
