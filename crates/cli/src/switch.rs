@@ -12,7 +12,7 @@ use sluicenet_vswitchd::helper;
 use sluicenet_vswitchd::here::{self, Findings};
 use sluicenet_vswitchd::log;
 use sluicenet_vswitchd::mtu;
-use sluicenet_vswitchd::status::{counted, mac_text};
+use sluicenet_vswitchd::status::{PortStatus, counted, mac_text};
 use std::ffi::CStr;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -35,12 +35,13 @@ Coming from Open vSwitch:
     ovs-vsctl show, list-ports      sluicenet switch show
     ovs-vsctl add-port BR NAME      sluicenet switch add-port NAME kind=...
     ovs-vsctl del-port BR NAME      sluicenet switch del-port NAME
-    ip link add ... type veth ...   sluicenet switch attach NETNS --ip ADDRESS/BITS  (and detach NETNS)
+    ip link add ... type veth ...   sluicenet switch attach NETNS --ip ADDRESS/BITS
+    ovs-appctl fdb/show BR          sluicenet switch show --macs
     ovs-appctl exit                 sluicenet switch stop
     ovs-tcpdump -i NAME -w FILE     sluicenet switch capture NAME -w FILE
     ovs-appctl dpctl/show -s        sluicenet top
-There are no flows to install: frames go where their MAC address is, learned or given. What differs: a frame for a
-receiver that is not ready waits, and so does its sender.";
+There are no flows to install: frames go where their MAC address is, learned or given.
+What differs: a frame for a receiver that is not ready waits, and so does its sender.";
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
@@ -185,6 +186,27 @@ struct WhichSwitch {
     switch: Option<String>,
 }
 
+/// The folder of control sockets, and the names and sockets of the switches that run there.
+fn those_that_run() -> (PathBuf, Vec<(String, PathBuf)>) {
+    let place = default_control("any");
+    let folder = place.parent().unwrap_or(&place).to_owned();
+    let found = running(&folder);
+    (folder, found)
+}
+
+/// The control socket of the only switch that runs; `option` is the one that names another.
+fn the_only_one(option: &str) -> Result<PathBuf, Failure> {
+    let (folder, found) = those_that_run();
+    match &found[..] {
+        [(_, path)] => Ok(path.clone()),
+        [] => Err(Failure::Input(format!("no switch runs in {}; say where with --control", folder.display()))),
+        several => {
+            let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
+            Err(Failure::Input(format!("several run: say which with {option}: {}", names.join(", "))))
+        }
+    }
+}
+
 /// How long `attach` waits for a switch that was started a moment ago.
 const STARTS_WITHIN: Duration = Duration::from_secs(3);
 
@@ -203,7 +225,11 @@ impl WhichSwitch {
     }
 
     fn control(self) -> Result<PathBuf, Failure> {
-        Which { control: self.control, name: self.switch }.control()
+        match (self.control, self.switch) {
+            (Some(path), _) => Ok(path),
+            (None, Some(name)) => Ok(default_control(&name)),
+            (None, None) => the_only_one("--switch"),
+        }
     }
 }
 
@@ -346,16 +372,7 @@ impl Which {
         if let Some(name) = &self.name {
             return Ok(default_control(name));
         }
-        let place = default_control("any");
-        let folder = place.parent().unwrap_or(&place);
-        match &running(folder)[..] {
-            [(_, path)] => Ok(path.clone()),
-            [] => Err(Failure::Input(format!("no switch runs in {}; say where with --control", folder.display()))),
-            several => {
-                let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
-                Err(Failure::Input(format!("several run: say which with --name: {}", names.join(", "))))
-            }
-        }
+        the_only_one("--name")
     }
 
     pub(super) fn ask(&self, request: &Request) -> Result<Answer, Failure> {
@@ -439,16 +456,29 @@ impl AttachArgs {
             if wanted.addresses.is_empty() && !wanted.unlocked && !says {
                 output::note("warning: it may send from any IP address: --ip or --set ip=... locks it");
             }
+            if lacks_a_tenant(&control, &attached.port) {
+                output::note(
+                    "warning: it has no tenant, and other ports have one: it may send into any by a tag, and receives what \
+                     they flood; --tenant keeps it in one",
+                );
+            }
         }
         Ok(())
     }
+}
+
+/// Whether a port is the exception at a switch that keeps tenants apart.
+fn lacks_a_tenant(control: &Path, port: &str) -> bool {
+    let Ok(Answer::Status(status)) = ask(control, &Request::Show) else { return false };
+    let (own, others): (Vec<&PortStatus>, Vec<&PortStatus>) = status.ports.iter().partition(|p| p.name == port);
+    own.iter().any(|p| p.tenant.is_none()) && others.iter().any(|p| p.tenant.is_some())
 }
 
 impl DetachArgs {
     fn main(self, global: Global) -> Result<(), Failure> {
         // The switch need not run.
         let control = match (&self.which.control, &self.which.switch) {
-            (None, None) => self.which.control().unwrap_or_else(|_| default_control("sluicenet")),
+            (None, None) if those_that_run().1.is_empty() => default_control("sluicenet"),
             _ => self.which.control()?,
         };
         match attach::detach(&control, &self.what).map_err(failure)? {
@@ -477,7 +507,9 @@ fn failure(e: AttachError) -> Failure {
 impl Source {
     fn config(&self, load: fn(&Path) -> sluicenet_scenario::Result<Config>) -> Result<Config, Failure> {
         let Some(file) = &self.file else {
-            let config = Config { socket_folders: self.socket_folders.clone(), ..Config::without_file(&self.name)? };
+            let named = Config::without_file(&self.name);
+            let named = named.map_err(|e| Failure::Input(format!("--name {}: {}", self.name, e.sentence())))?;
+            let config = Config { socket_folders: self.socket_folders.clone(), ..named };
             return Ok(match &self.control {
                 Some(control) => Config { control: control.clone(), ..config },
                 None => config,

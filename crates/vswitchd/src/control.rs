@@ -333,6 +333,7 @@ fn ask_at(path: &Path, request: &Request) -> io::Result<UnixStream> {
     let context = |e: io::Error| {
         let hint = match e.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => ": nothing runs there",
+            ErrorKind::PermissionDenied => ": it takes root, or the user who started the switch",
             _ => "",
         };
         io::Error::new(e.kind(), format!("{}: {e}{hint}", path.display()))

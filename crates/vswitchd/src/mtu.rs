@@ -51,8 +51,8 @@ fn of(config: &Config, mtu: &mut dyn FnMut(&Option<String>, &str) -> Option<u32>
         if own > carries {
             warnings.push(format!(
                 "port {}: packets of its tenant have up to {own} bytes, and the overlay carries {carries}: the switch cuts \
-                 larger ones, or refuses them and tells their sender; {remedy} sets the MTU of the tenant, {} that of the \
-                 uplink",
+                 larger ones, or refuses them and tells their sender; the MTU of the tenant is set by {remedy}, that of the \
+                 uplink by {}",
                 port.name,
                 set(&uplink.netns, &uplink.device, own + taken)
             ));
@@ -111,8 +111,8 @@ mod tests {
         let [warning] = &warnings[..] else { panic!("{warnings:?}") };
         for part in [
             "port a: packets of its tenant have up to 1500 bytes, and the overlay carries 1446",
-            "`ip link set va mtu 1446` and `ip -n red1 link set eth0 mtu 1446` sets the MTU of the tenant",
-            "`ip -n hw link set up0 mtu 1554` that of the uplink",
+            "the MTU of the tenant is set by `ip link set va mtu 1446` and `ip -n red1 link set eth0 mtu 1446`",
+            "that of the uplink by `ip -n hw link set up0 mtu 1554`",
         ] {
             assert!(warning.contains(part), "{warning}");
         }

@@ -274,10 +274,16 @@ fn an_attachment_waits_for_a_switch_that_starts_and_warns_of_open_addresses() {
         text
     };
     const OPEN: &str = "warning: it may send from any IP address";
+    const NO_TENANT: &str = "warning: it has no tenant";
     assert!(said(early).contains(OPEN));
-    for words in [format!("attach {b} --create --ip 10.0.0.2/24"), format!("attach {c} --create --set ip=10.0.0.3")] {
-        assert!(!said(told(&words)).contains(OPEN), "{words}");
+    let with_ip = format!("attach {b} --create --ip 10.0.0.2/24");
+    for words in [&with_ip, &format!("attach {c} --create --set ip=10.0.0.3 --tenant 7")] {
+        let text = said(told(words));
+        assert!(!text.contains(OPEN) && !text.contains(NO_TENANT), "{words}: {text}");
     }
+    said(told(&format!("detach {b}")));
+    let text = said(told(&with_ip));
+    assert!(text.contains(NO_TENANT), "port {c} has a tenant: {text}");
     switch.child = child;
     for netns in [&a, &b, &c] {
         switch.done(&format!("detach {netns}"));

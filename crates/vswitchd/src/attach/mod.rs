@@ -155,6 +155,15 @@ impl From<KernelError> for AttachError {
     }
 }
 
+/// Refuses a key that `key=value` gives twice: the later one would win without a word.
+fn given_once(settings: &[String]) -> Result<(), AttachError> {
+    let key = |word: &String| word.split('=').next().unwrap_or_default().trim().to_owned();
+    match (1..settings.len()).find(|&i| settings[..i].iter().any(|earlier| key(earlier) == key(&settings[i]))) {
+        Some(i) => Err(AttachError::Invalid(format!("{}: `{}` is given twice", settings[i], key(&settings[i])))),
+        None => Ok(()),
+    }
+}
+
 impl Attach {
     /// The port's name: the given one, or that of the namespace.
     fn port_name(&self) -> Result<String, AttachError> {
@@ -163,7 +172,10 @@ impl Attach {
         }
         let last = self.netns.rsplit('/').next().unwrap_or_default();
         match self.netns.starts_with("/proc/") {
-            true => Err(AttachError::Invalid(format!("{}: a port of a process's namespace needs a name", self.netns))),
+            true => Err(AttachError::Invalid(format!(
+                "{}: a port of a process's namespace needs a name; --name gives it one",
+                self.netns
+            ))),
             false => Ok(last.to_owned()),
         }
     }
@@ -190,6 +202,7 @@ impl Attach {
                 return wrong(format!("the gateway {gateway}: there is another one of its family"));
             }
         }
+        given_once(&self.settings)?;
         match self.settings.iter().find(|word| SET_ITSELF.contains(&word.split('=').next().unwrap_or_default())) {
             Some(word) => wrong(format!("{word}: an attachment sets this itself")),
             None => Ok(()),
@@ -475,6 +488,7 @@ fn remove_if_empty(records: &Records, netns: &str) -> Result<(), AttachError> {
 /// # Errors
 /// The switch refuses the port, or the record cannot be written.
 pub fn add_port(control: &Path, name: &str, settings: &[String]) -> Result<String, AttachError> {
+    given_once(settings)?;
     port_from_words(name, settings).map_err(|e| AttachError::Invalid(format!("port {name:?}: {}", e.sentence())))?;
     let records = Records::at(control);
     // As in an attachment, the record says that the switch was asked, before it is.
@@ -591,6 +605,20 @@ mod tests {
         assert_eq!(device_name("red1"), "red1");
         let long = device_name("a-port-with-a-long-name");
         assert!(long.len() <= 15 && long != device_name("a-port-with-a-long-name2"), "{long}");
+    }
+
+    #[test]
+    fn a_setting_that_is_given_twice_is_refused() {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        given_once(&words(&["tenant=7", "rate=10 Mb/s"])).unwrap();
+        let twice = words(&["tenant=7", "rate=10 Mb/s", "tenant = 8"]);
+        let refused = Attach { settings: twice.clone(), ..wanted("red1") }.check();
+        for refused in [refused, add_port(Path::new("vs.sock"), "a", &twice).map(drop)] {
+            assert!(
+                matches!(&refused, Err(AttachError::Invalid(why)) if why == "tenant = 8: `tenant` is given twice"),
+                "{refused:?}"
+            );
+        }
     }
 
     /// A switch that answers requests in turn with these lines; with an empty one it hangs up.

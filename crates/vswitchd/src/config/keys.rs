@@ -57,7 +57,8 @@ settings! {
         stations: u32 [1..=1 << 20] = d.stations as u32,
         /// stations that it learns behind one port, at most stations / ports; default the smaller of that and 1024
         stations_per_port: Option<u32> [0..=1 << 20],
-        /// a learned station that sends nothing for this time is forgotten, at most 10 s later; off: never; default 300 s
+        /// a learned station that sends nothing for this time is forgotten, at most 10 s later, unless it is a veth tenant's
+        /// own device; off: never; default 300 s
         aging_time: Or<Duration, NoAging> [POSITIVE_TIME] = Or::Value(Duration::from_secs(300)),
         /// the user that it becomes, if started as root; default the account sluicenet, or nobody without that; root: none,
         /// it only gives up the capabilities

@@ -204,7 +204,7 @@ impl Config {
     /// # Errors
     /// The name is none.
     pub fn without_file(name: &str) -> Result<Config> {
-        let mut doc = Document::parse("", "[switch]")?;
+        let mut doc = Document::parse("", "")?;
         let value = Value::Text(name.to_owned());
         doc.set(&[("switch".into(), Span::START), ("name".into(), Span::START)], Node { span: Span::START, value })?;
         Config::read(Path::new(""), &doc, Keys::Read)
@@ -564,7 +564,9 @@ pub fn default_control(name: &str) -> PathBuf {
     let folder = if rustix::process::geteuid().is_root() {
         PathBuf::from("/run/sluicenet")
     } else {
-        std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from).join("sluicenet")
+        // An empty or relative value counts as none, as the specification of this variable says.
+        let folder = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
+        folder.unwrap_or_else(std::env::temp_dir).join("sluicenet")
     };
     folder.join(format!("{name}.sock"))
 }

@@ -170,6 +170,8 @@ fn what_a_command_says_is_refused_in_a_sentence() {
     assert!(refused("x", &[]).starts_with("`kind` is missing in `x`; kind: how frames move"));
     assert!(refused("x", &["kind=shm", "bufers=4"]).contains("did you mean `buffers`"));
     assert!(refused("-rf", &["kind=shm"]).starts_with("this is no name; expected: "));
+    let named = Config::without_file("a/b").map(drop).unwrap_err().sentence();
+    assert!(named.starts_with("this is no name; expected: "), "{named}");
 }
 
 #[test]

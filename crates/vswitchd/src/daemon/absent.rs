@@ -106,7 +106,7 @@ impl Running {
     fn be_absent(&mut self, reason: String, helper: Option<&Arc<Helper>>) {
         let again = if may_open(&self.config.kind, helper).is_none() { Again::EverySecond } else { Again::NextStart };
         let absent = Absent { reason, again };
-        warn!(port = self.config.name, kind = self.config.kind.name(), reason = %absent, "port absent");
+        warn!(port = self.config.name, kind = self.config.kind.name(), reason = absent.to_string(), "port absent");
         self.absent = Some(absent);
     }
 }

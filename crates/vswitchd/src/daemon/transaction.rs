@@ -230,7 +230,7 @@ impl Daemon {
                 Ok(places) => state.is_open(&port.name, places),
                 Err(failure) => {
                     let reason = state.is_absent(&port.name, failure);
-                    warn!(port = port.name, kind = port.kind.name(), %reason, "port absent");
+                    warn!(port = port.name, kind = port.kind.name(), reason = reason.to_string(), "port absent");
                     done += &format!(", port {} is absent: {reason}", port.name);
                 }
             }
@@ -312,7 +312,7 @@ impl Daemon {
                 Ok(places) => self.state().is_open(&port.name, places),
                 Err(failure) => {
                     let reason = self.state().is_absent(&port.name, failure);
-                    warn!(port = port.name, kind = port.kind.name(), %reason, "port absent");
+                    warn!(port = port.name, kind = port.kind.name(), reason = reason.to_string(), "port absent");
                     lost.push(format!("port {} is absent: {reason}", port.name));
                 }
             }
