@@ -337,7 +337,7 @@ mod tests {
         for (line, says) in [
             ("--rate 100 --cable 40m", "needs a unit"),
             ("--rate 100GB --cable 40m", "unknown unit"),
-            ("--rate 1K --cable 40m", "10 Kb/s"),
+            ("--rate 1K --cable 40m", "from 10 kb/s"),
             ("--rate 100G --cable 40", "needs a unit"),
             ("--rate 100G --cable 99999km", "at most 10000 km"),
             ("--rate 100G --cable=-1m", "cannot be negative"),

@@ -36,17 +36,36 @@ impl<C: Copy> Vtep<C> {
         Outward::Drop(DropReason::ForgedSource, None)
     }
 
-    fn note_stranger(&mut self, domain: u16, mac: MacAddress, ip: Option<Ipv4Addr>) {
+    /// Returns whether there was room for it.
+    pub(super) fn note_stranger(&mut self, domain: u16, mac: MacAddress, ip: Option<Ipv4Addr>) -> bool {
         let is_noted = self.strangers.contains_key(&(domain, mac));
-        if !mac.is_group() && (is_noted || self.strangers.len() < STRANGERS_MAX) {
+        let has_room = !mac.is_group() && (is_noted || self.strangers.len() < STRANGERS_MAX);
+        if has_room {
             let noted = self.strangers.entry((domain, mac)).or_default();
             *noted = ip.or(*noted);
         }
+        has_room
     }
 
     /// The next station of this switch that sent a frame and is not registered, or not with this address.
     pub fn poll_stranger(&mut self) -> Option<(u16, MacAddress, Option<Ipv4Addr>)> {
-        self.strangers.pop_first().map(|((domain, mac), ip)| (domain, mac, ip))
+        let ((domain, mac), ip) = self.strangers.pop_first()?;
+        // Until the switch registers it.
+        if let Some(vni) = self.tunnel.network(domain) {
+            let station = StationId { vni, mac };
+            if self.registrar.station(station).is_none() {
+                self.turn_from(station);
+            }
+        }
+        Some((domain, mac, ip))
+    }
+
+    /// Frames of a station no longer wait for the switch's decision.
+    pub(super) fn turn_from(&mut self, station: StationId) {
+        if self.unwelcome.len() >= STRANGERS_MAX {
+            self.unwelcome.pop_first();
+        }
+        self.unwelcome.insert(station);
     }
 
     /// Handles the ARP message of a station.

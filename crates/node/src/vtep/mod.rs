@@ -202,6 +202,8 @@ pub struct Vtep<C> {
     rng: Rng,
     /// Stations that sent a frame and are not registered, or not with this address.
     strangers: BTreeMap<(u16, MacAddress), Option<Ipv4Addr>>,
+    /// Stations that the switch did not register when it was told of them, or lost again: their frames do not wait.
+    unwelcome: BTreeSet<StationId>,
     events: VecDeque<Event<C>>,
     counters: VtepCounters,
 }
@@ -230,6 +232,7 @@ impl<C: Copy> Vtep<C> {
             group_limits: BTreeMap::new(),
             rng,
             strangers: BTreeMap::new(),
+            unwelcome: BTreeSet::new(),
             events: VecDeque::new(),
             counters: VtepCounters::default(),
             config,
@@ -303,6 +306,7 @@ impl<C: Copy> Vtep<C> {
     pub fn add_station(&mut self, now: Instant, domain: u16, mac: MacAddress, ip: Ipv4Addr) -> bool {
         let vni = self.tunnel.network(domain);
         if let Some(vni) = vni {
+            self.unwelcome.remove(&StationId { vni, mac });
             self.registrar.add(now, StationId { vni, mac }, ip);
         }
         vni.is_some()
@@ -313,6 +317,9 @@ impl<C: Copy> Vtep<C> {
     pub fn learn_station(&mut self, now: Instant, domain: u16, mac: MacAddress, ip: IpAddr, here: bool) -> bool {
         let Some(vni) = self.tunnel.network(domain) else { return false };
         let station = StationId { vni, mac };
+        if here {
+            self.unwelcome.remove(&station);
+        }
         match (ip, here) {
             (IpAddr::V4(ip), true) => self.registrar.learn(now, station, ip),
             (IpAddr::V4(_), false) => self.registrar.unlearn(now, station),
@@ -331,14 +338,22 @@ impl<C: Copy> Vtep<C> {
 
     /// The next station that, according to the controller, no longer lives on this server.
     pub fn poll_lost(&mut self) -> Option<(StationId, Lost)> {
-        self.registrar.poll_lost()
+        let lost = self.registrar.poll_lost()?;
+        self.turn_from(lost.0);
+        Some(lost)
     }
 
     /// Whether frames of a class may leave a station: those of a lossless class wait until the controller knows a new station,
-    /// because other servers refuse frames of a station that it does not know.
+    /// because other servers refuse frames of a station that it does not know. The switch hears of a station that is not
+    /// registered here ([`Vtep::poll_stranger`]), and the frames wait until it has decided.
     pub fn may_send(&mut self, now: Instant, domain: u16, source: MacAddress, priority: Priority) -> bool {
         let Some(vni) = self.tunnel.network(domain).filter(|_| self.lossless.contains(priority)) else { return true };
-        !self.registrar.is_new(now, StationId { vni, mac: source }) || self.ask_again(now)
+        let station = StationId { vni, mac: source };
+        let waits = match self.registrar.station(station) {
+            Some(_) => self.registrar.is_new(now, station),
+            None => !self.unwelcome.contains(&station) && self.note_stranger(domain, source, None),
+        };
+        !waits || self.ask_again(now)
     }
 
     /// Whether a frame of a class for a remote station should be handed over now. A frame of a lossless class that would

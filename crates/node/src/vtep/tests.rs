@@ -587,6 +587,37 @@ fn a_station_that_does_not_live_here_sends_nothing_into_the_tunnel() {
 }
 
 #[test]
+fn lossless_frames_of_a_station_that_appears_wait_until_the_switch_has_decided() {
+    let mut w = World::new();
+    w.ends[0].set_waiting_classes(PrioritySet(1 << 1));
+    let appears = mac(50);
+    let may_send = |w: &mut World, priority| w.ends[0].may_send(w.now, 5, appears, priority);
+    assert!(!may_send(&mut w, 1) && may_send(&mut w, 0), "lossy frames do not wait");
+    assert!(w.ends[0].poll_timeout().is_some_and(|at| at <= w.now + INSIST));
+    // The switch does not want it: its frames are dropped by name.
+    assert_eq!(w.ends[0].poll_stranger(), Some((5, appears, None)));
+    assert!(may_send(&mut w, 1));
+    assert_eq!(w.outward(0, &frame(50, 2, 10, true), 5).0, Outward::Drop(DropReason::ForgedSource, None));
+    // The switch changes its mind: its frames wait for the controller, and no longer.
+    assert_eq!(w.ends[0].poll_stranger(), Some((5, appears, None)));
+    assert!(w.ends[0].learn_station(w.now, 5, appears, IpAddr::V4(Ipv4Addr::UNSPECIFIED), true));
+    assert!(!may_send(&mut w, 1));
+    w.exchange();
+    assert!(may_send(&mut w, 1));
+    // It appears at another server: its frames do not wait here while it is turned away.
+    assert!(w.ends[1].add_station(w.now, 5, appears, ip(50)));
+    w.exchange();
+    assert!(matches!(w.ends[0].poll_lost(), Some((station, Lost::Moved)) if station.mac == appears));
+    assert!(may_send(&mut w, 1));
+    // Strangers without end take no more memory, and nobody waits for ever.
+    for n in 0..1_000 {
+        w.ends[0].may_send(w.now, 5, mac(2_000 + n), 1);
+    }
+    assert_eq!(core::iter::from_fn(|| w.ends[0].poll_stranger()).count(), 64);
+    assert!(w.ends[0].unwelcome.len() <= 64);
+}
+
+#[test]
 fn hostile_23_a_forged_controller_is_not_heard() {
     let mut w = World::new();
     w.alive = false;
