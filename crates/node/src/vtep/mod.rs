@@ -349,8 +349,8 @@ impl<C: Copy> Vtep<C> {
     pub fn may_send(&mut self, now: Instant, domain: u16, source: MacAddress, priority: Priority) -> bool {
         let Some(vni) = self.tunnel.network(domain).filter(|_| self.lossless.contains(priority)) else { return true };
         let station = StationId { vni, mac: source };
-        let waits = match self.registrar.station(station) {
-            Some(_) => self.registrar.is_new(now, station),
+        let waits = match self.registrar.is_new(now, station) {
+            Some(is_new) => is_new,
             None => !self.unwelcome.contains(&station) && self.note_stranger(domain, source, None),
         };
         !waits || self.ask_again(now)

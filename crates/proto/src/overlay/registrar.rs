@@ -176,13 +176,12 @@ impl Registrar {
         self.claims.get(&Claimed::station(station)).filter(|l| l.state != State::Leave).map(|l| l.ip)
     }
 
-    /// Whether the controller has not answered yet about a station that was claimed a moment ago. Other servers would refuse its
-    /// frames.
-    pub fn is_new(&self, now: Instant, station: StationId) -> bool {
-        self.claims.get(&Claimed::station(station)).is_some_and(|l| {
-            let is_asked = l.request.is_some() || l.at <= now + RETRANSMIT;
-            l.state == State::Claim(0) && is_asked && l.wait <= NEW
-        })
+    /// Whether the controller has not answered yet about a station that was claimed a moment ago: other servers would refuse its
+    /// frames. `None` if the station is not claimed.
+    pub fn is_new(&self, now: Instant, station: StationId) -> Option<bool> {
+        let local = self.claims.get(&Claimed::station(station)).filter(|l| l.state != State::Leave)?;
+        let is_asked = local.request.is_some() || local.at <= now + RETRANSMIT;
+        Some(local.state == State::Claim(0) && is_asked && local.wait <= NEW)
     }
 
     /// The claimed IPv6 addresses of a station, those included that are to be removed.
@@ -348,18 +347,18 @@ mod tests {
         let station = StationId { vni: 1, mac: MacAddress::local(7) };
         let mut now = Instant::ZERO + Duration::from_secs(1);
         let mut registrar = Registrar::new(server, 1);
-        assert!(!registrar.is_new(now, station), "it is no station of this server");
+        assert_eq!(registrar.is_new(now, station), None, "it is no station of this server");
         registrar.add(now, station, Ipv4Addr::new(10, 0, 0, 7));
-        assert!(registrar.is_new(now, station));
+        assert_eq!(registrar.is_new(now, station), Some(true));
         let asked = registrar.poll_transmit(now).unwrap();
-        assert!(registrar.is_new(now, station));
+        assert_eq!(registrar.is_new(now, station), Some(true));
         assert!(registrar.handle(now, &Repr { kind: Kind::Answer, version: 5, ..asked }));
-        assert!(!registrar.is_new(now, station));
+        assert_eq!(registrar.is_new(now, station), Some(false));
 
         let mut registrar = Registrar::new(server, 1);
         registrar.add(now, station, Ipv4Addr::new(10, 0, 0, 7));
         let claimed = now;
-        while registrar.is_new(now, station) {
+        while registrar.is_new(now, station) == Some(true) {
             now = registrar.poll_timeout().unwrap();
             registrar.poll_transmit(now).unwrap();
             assert!(now.since(claimed) < Duration::from_secs(1), "it is new for ever");
@@ -367,7 +366,7 @@ mod tests {
         assert_eq!(now.since(claimed), Duration::from_ms(150));
         // The controller speaks again, about something else: the claim is sent at once, and frames wait for the answer.
         registrar.heard(now);
-        assert!(registrar.is_new(now, station));
+        assert_eq!(registrar.is_new(now, station), Some(true));
         assert!(registrar.poll_transmit(now).is_some());
         registrar.heard(now);
         assert_eq!(registrar.poll_transmit(now), None, "it was not silent again");
