@@ -121,7 +121,7 @@ pub(crate) fn answer(stream: impl AsFd) -> io::Result<Granted> {
     }
     let not_an_answer = || io::Error::new(ErrorKind::InvalidData, "not the answer of a switch");
     let answer: Value = serde_json::from_slice(&answer[..got]).map_err(|_| not_an_answer())?;
-    if let Some(text) = answer["error"].as_str() {
+    if let Some(text) = answer["error"].as_str().or(answer["refused"]["error"].as_str()) {
         return Err(io::Error::other(text.to_owned()));
     }
     let [memory, kick, wake] = <[OwnedFd; 3]>::try_from(fds).map_err(|_| not_an_answer())?;

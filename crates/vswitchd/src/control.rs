@@ -1,5 +1,6 @@
 //! The control socket: one JSON object per line in each direction, for the owner of the switch only.
-//! A client sends a request (`{"op": "show"}`) and gets `{"ok": ...}` or `{"error": "..."}`. A program that attaches to a port
+//! A client sends a request (`{"op": "show"}`) and gets `{"ok": ...}` or `{"error": "..."}`, for some
+//! reasons `{"refused": {...}}`. A program that attaches to a port
 //! in shared memory gets the three descriptors of its port with the answer. It keeps the connection open as long as it uses the
 //! port.
 
@@ -90,7 +91,6 @@ pub enum Answer {
     /// Not done; the reason.
     Error(String),
     /// Not done, for a reason that callers tell from others.
-    #[serde(untagged)]
     Refused {
         /// The reason, in words.
         error: String,

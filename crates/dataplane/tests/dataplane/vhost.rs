@@ -431,11 +431,11 @@ fn a_port_without_a_guest_holds_nobody() {
     let lossless = ValeConfig { watchdog: waits, ..ValeConfig::default() };
     for config in [ValeConfig { lossless: PrioritySet::NONE, ..lossless.clone() }, lossless] {
         let is_lossy = config.lossless.is_empty();
+        let started = Instant::now();
         let mut rig = Rig::empty(2);
         rig.engine = Engine::new(2, config);
         (0..2).for_each(|k| rig.plug(k));
         rig.connect(0, DriverConfig { queue_size: 64, ..self::config() });
-        let started = Instant::now();
         for n in 0..2_000 {
             rig.until("a buffer to send with", |rig| rig.send(0, &frame(0, 1, n, 60)));
             rig.until("a buffer to send with", |rig| rig.send(0, &broadcast(n)));

@@ -636,9 +636,9 @@ mod tests {
         (control, std::thread::spawn(move || answers.iter().map(serve).collect()))
     }
 
-    const BUSY: &str = "{\"error\":\"128 connections are open\",\"reason\":\"busy\"}\n";
+    const BUSY: &str = "{\"refused\":{\"error\":\"128 connections are open\",\"reason\":\"busy\"}}\n";
 
-    const NO_PORT: &str = "{\"error\":\"there is no port a\",\"reason\":\"no-such-port\"}\n";
+    const NO_PORT: &str = "{\"refused\":{\"error\":\"there is no port a\",\"reason\":\"no-such-port\"}}\n";
 
     #[test]
     fn a_port_that_may_be_there_keeps_its_record() {
