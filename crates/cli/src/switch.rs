@@ -194,8 +194,11 @@ fn those_that_run() -> (PathBuf, Vec<(String, PathBuf)>) {
     (folder, found)
 }
 
-/// The control socket of the only switch that runs; `option` is the one that names another.
-fn the_only_one(option: &str) -> Result<PathBuf, Failure> {
+/// The control socket at a path, of a switch by its name, or of the only one that runs; `option` is the one for a name.
+fn control(path: Option<&PathBuf>, name: Option<&str>, option: &str) -> Result<PathBuf, Failure> {
+    if let Some(path) = path.cloned().or_else(|| name.map(default_control)) {
+        return Ok(path);
+    }
     let (folder, found) = those_that_run();
     match &found[..] {
         [(_, path)] => Ok(path.clone()),
@@ -212,10 +215,10 @@ const STARTS_WITHIN: Duration = Duration::from_secs(3);
 
 impl WhichSwitch {
     /// The control socket, once a switch answers there.
-    fn started(self) -> Result<PathBuf, Failure> {
+    fn started(&self) -> Result<PathBuf, Failure> {
         let until = Instant::now() + STARTS_WITHIN;
         loop {
-            let control = self.clone().control();
+            let control = self.control();
             let answers = control.as_ref().is_ok_and(|path| UnixStream::connect(path).is_ok());
             if answers || Instant::now() >= until {
                 return control;
@@ -224,12 +227,8 @@ impl WhichSwitch {
         }
     }
 
-    fn control(self) -> Result<PathBuf, Failure> {
-        match (self.control, self.switch) {
-            (Some(path), _) => Ok(path),
-            (None, Some(name)) => Ok(default_control(&name)),
-            (None, None) => the_only_one("--switch"),
-        }
+    fn control(&self) -> Result<PathBuf, Failure> {
+        control(self.control.as_ref(), self.switch.as_deref(), "--switch")
     }
 }
 
@@ -366,13 +365,7 @@ impl CaptureArgs {
 
 impl Which {
     pub(super) fn control(&self) -> Result<PathBuf, Failure> {
-        if let Some(path) = &self.control {
-            return Ok(path.clone());
-        }
-        if let Some(name) = &self.name {
-            return Ok(default_control(name));
-        }
-        the_only_one("--name")
+        control(self.control.as_ref(), self.name.as_deref(), "--name")
     }
 
     pub(super) fn ask(&self, request: &Request) -> Result<Answer, Failure> {

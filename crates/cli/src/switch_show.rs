@@ -135,9 +135,6 @@ pub(super) fn frames(n: u64) -> String {
 }
 
 fn by_reason(drops: &BTreeMap<String, u64>) -> String {
-    if drops.is_empty() {
-        return "0".into();
-    }
     let parts: Vec<String> = drops.iter().map(|(reason, n)| format!("{} {reason}", count(*n))).collect();
     parts.join(", ")
 }
