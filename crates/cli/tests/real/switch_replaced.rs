@@ -23,6 +23,22 @@ fn within<T>(what: &str, most: Duration, act: impl FnOnce() -> T) -> T {
     done
 }
 
+/// A switch with the ports `v1` to `v3` of the first three namespaces, all in service, and the ports in its file. The fourth
+/// namespace has a pair, too.
+fn serve(name: &str, switch: &str, machines: [&str; 4]) -> (Running, String) {
+    (1..).zip(machines).for_each(|(n, own)| machine(switch, own, n));
+    let [a, b, c, _] = machines;
+    let ports = file(switch, &[(1, a), (2, b), (3, c)]);
+    let running = Running::heard(name, &format!("user = \"nobody\"\n{ports}"));
+    running.until("all", |s| s.ports.iter().filter(|p| p.is_present()).count() == 3);
+    (running, ports)
+}
+
+/// The settings of a port of the fourth namespace.
+fn fourth(switch: &str, late: &str) -> [String; 3] {
+    [format!("netns={switch}"), format!("tenant_netns={late}"), "kind=veth".to_owned()]
+}
+
 /// Everything that others ask of a switch meanwhile is done as if the tenant of `v3` were not there.
 fn others_go_on(running: &mut Running, switch: &str, [a, b, late]: [&str; 3], both: &str) {
     running.kill();
@@ -31,7 +47,7 @@ fn others_go_on(running: &mut Running, switch: &str, [a, b, late]: [&str; 3], bo
         running.until("the others", |s| has(s, ["v1", "v2"]));
     });
     arrive(a, b, "10.0.0.2");
-    let settings = [format!("netns={switch}"), format!("tenant_netns={late}"), "kind=veth".to_owned()];
+    let settings = fourth(switch, late);
     for _ in 0..3 {
         within("a port", LESS, || add_port(&running.control(), "v4", &settings).unwrap());
         arrive(a, late, "10.0.0.4");
@@ -50,10 +66,7 @@ fn a_tenant_that_puts_another_pair_in_place_of_its_own_delays_nobody() {
     }
     let all = Namespaces::new("replaced", 5);
     let [switch, a, b, c, late] = [0, 1, 2, 3, 4].map(|n| all.0[n].as_str());
-    [(1, a), (2, b), (3, c), (4, late)].into_iter().for_each(|(n, own)| machine(switch, own, n));
-    let ports = file(switch, &[(1, a), (2, b), (3, c)]);
-    let mut running = Running::heard("replaced", &format!("user = \"nobody\"\n{ports}"));
-    running.until("all", |s| s.ports.iter().filter(|p| p.is_present()).count() == 3);
+    let (mut running, ports) = serve("replaced", switch, [a, b, c, late]);
     // Its own pair has another name, and a pair that leads to nobody has the name that the file says.
     for line in [
         "link set eth0 down",
@@ -96,10 +109,7 @@ fn a_tenant_whose_device_takes_no_frame_delays_nobody() {
     }
     let all = Namespaces::new("deaf", 5);
     let [switch, a, b, c, late] = [0, 1, 2, 3, 4].map(|n| all.0[n].as_str());
-    [(1, a), (2, b), (3, c), (4, late)].into_iter().for_each(|(n, own)| machine(switch, own, n));
-    let ports = file(switch, &[(1, a), (2, b), (3, c)]);
-    let mut running = Running::heard("deaf", &format!("user = \"nobody\"\n{ports}"));
-    running.until("all", |s| s.ports.iter().filter(|p| p.is_present()).count() == 3);
+    let (mut running, ports) = serve("deaf", switch, [a, b, c, late]);
     // A bridge takes all frames of a device in it.
     for line in ["link add br0 type bridge", "link set br0 up", "link set eth0 master br0"] {
         if let Err(why) = system(&format!("ip -n {c} {line}")) {
@@ -116,8 +126,7 @@ fn a_tenant_whose_device_takes_no_frame_delays_nobody() {
     std::thread::scope(|scope| {
         let reload = scope.spawn(|| running.ask(Request::Reload));
         running.until("the reload waits", |_| is_claimed(c));
-        let settings = [format!("netns={switch}"), format!("tenant_netns={late}"), "kind=veth".to_owned()];
-        add_port(&running.control(), "v4", &settings).unwrap();
+        add_port(&running.control(), "v4", &fourth(switch, late)).unwrap();
         if reload.is_finished() {
             eprintln!("SKIPPED: this machine needs more than 3 s for a port");
         }
