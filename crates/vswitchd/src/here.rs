@@ -5,12 +5,12 @@ use super::helper::device::{Device, Pair};
 use super::opened::{is_alone, may_open};
 use super::privileges::{Becomes, TO_OPEN, group, missing, own};
 use rustix::fs::Access;
-use rustix::process::{Gid, Uid};
 use serde::Serialize;
+use sluicenet_dataplane::confine::files::folder_of;
 use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::kernel::netns::Namespace;
-use sluicenet_dataplane::vhost::Socket;
+use sluicenet_dataplane::vhost::{Socket, not_shared};
 use std::fs::File;
 use std::io;
 use std::net::TcpListener;
@@ -126,7 +126,7 @@ fn device(netns: &Option<String>, name: &str) -> Result<(), KernelError> {
 
 /// Whether the switch could make a socket for a guest.
 fn look_at_socket(path: &Path, who: &str) -> Result<(), String> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let meta = std::fs::metadata(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     if !meta.is_dir() {
         return Err(format!("{}: this is no folder", folder.display()));
@@ -146,17 +146,10 @@ fn look_at_socket(path: &Path, who: &str) -> Result<(), String> {
 /// Looks at files as the user that the switch becomes, with all that this user may and may not do. Only the thread that looks
 /// becomes this user.
 fn as_user<T: Send>(becomes: Option<&Becomes>, look: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-    use rustix::thread as own;
     let Some(user) = becomes else { return look() };
-    let become_it = || {
-        let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.gid()));
-        own::set_thread_groups(&[])?;
-        own::set_thread_res_gid(gid, gid, gid)?;
-        own::set_thread_res_uid(uid, uid, uid)
-    };
     std::thread::scope(|scope| {
         let looking = scope.spawn(|| {
-            become_it()?;
+            user.take_over_thread()?;
             look()
         });
         looking.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
@@ -166,14 +159,11 @@ fn as_user<T: Send>(becomes: Option<&Becomes>, look: impl FnOnce() -> io::Result
 /// Whether the folder of a guest's socket gives it to the group that may connect.
 fn look_at_group(port: &PortConfig, group: Option<u32>) -> Result<(), String> {
     let (Some(group), Some(path)) = (group, port.kind.socket()) else { return Ok(()) };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let meta = std::fs::metadata(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     match meta.gid() == group && meta.mode() & 0o2010 == 0o2010 {
         true => Ok(()),
-        false => Err(format!(
-            "{folder}: group {group} of `socket_group` could not connect; `chgrp {group} {folder}; chmod g+xs {folder}`",
-            folder = folder.display()
-        )),
+        false => Err(not_shared(path, group)),
     }
 }
 

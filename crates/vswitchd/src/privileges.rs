@@ -102,14 +102,17 @@ impl Becomes {
         &self.name
     }
 
-    /// The user's number.
-    pub fn uid(&self) -> u32 {
-        self.uid.as_raw()
-    }
-
-    /// The number of the user's group.
-    pub fn gid(&self) -> u32 {
-        self.gid.as_raw()
+    /// Makes this thread the user's, in no group but the user's own.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn take_over_thread(&self) -> io::Result<()> {
+        use rustix::thread as own;
+        let Becomes { name, uid, gid } = self;
+        let context = |e: rustix::io::Errno| io::Error::other(format!("`user`: cannot become {name}: {e}"));
+        own::set_thread_groups(&[]).map_err(context)?;
+        own::set_thread_res_gid(*gid, *gid, *gid).map_err(context)?;
+        own::set_thread_res_uid(*uid, *uid, *uid).map_err(context)
     }
 }
 
@@ -145,13 +148,10 @@ pub fn drop_all_but(keep: CapabilitySet, becomes: Option<&Becomes>) -> io::Resul
             }
         }
     }
-    if let Some(Becomes { name, uid, gid }) = becomes {
-        let context = |e: rustix::io::Errno| io::Error::other(format!("`user`: cannot become {name}: {e}"));
+    if let Some(user) = becomes {
         // Without this, a change from root to another user drops all capabilities.
         own::set_keep_capabilities(true)?;
-        own::set_thread_groups(&[]).map_err(context)?;
-        own::set_thread_res_gid(*gid, *gid, *gid).map_err(context)?;
-        own::set_thread_res_uid(*uid, *uid, *uid).map_err(context)?;
+        user.take_over_thread()?;
         own::set_keep_capabilities(false)?;
     }
     own::set_capabilities(
@@ -217,9 +217,9 @@ mod tests {
             return println!("the rest is skipped: only root becomes another user");
         }
         let own = Becomes::of_switch(None).unwrap().unwrap();
-        assert!(own.uid() != 0 && own.gid() != 0 && (own.name() == PACKAGED || own.is_shared()), "{own:?}");
+        assert!(!own.uid.is_root() && !own.gid.is_root() && (own.name() == PACKAGED || own.is_shared()), "{own:?}");
         let shared = Becomes::without_rights("no-such-user-here");
-        assert!(shared.is_shared() && shared.uid() != 0 && shared.gid() != 0, "{shared:?}");
+        assert!(shared.is_shared() && !shared.uid.is_root() && !shared.gid.is_root(), "{shared:?}");
         assert!(Becomes::of_switch(Some("root")).unwrap().is_none());
     }
 }

@@ -85,11 +85,8 @@ fn connects(kind: &PortKind) -> bool {
 fn folders(config: &Config) -> Folders {
     let folder = |path: &Path| path.parent().unwrap_or(Path::new("")).to_owned();
     let sockets = config.ports.iter().filter_map(|port| port.kind.socket().map(folder));
-    let key =
-        config.uplink.iter().filter_map(|uplink| uplink.overlay.as_ref()).map(|overlay| folder(&overlay.key_file));
-    let file = config.has_file().then(|| folder(&config.file));
     let sockets: Vec<PathBuf> = sockets.chain(config.socket_folders.iter().cloned()).collect();
-    Folders { read: file.into_iter().chain(key).collect(), remove: vec![folder(&config.control)], sockets }
+    Folders { read: config.files().map(folder).collect(), remove: vec![folder(&config.control)], sockets }
 }
 
 #[cfg(test)]

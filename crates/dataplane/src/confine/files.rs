@@ -83,6 +83,11 @@ fn existing(path: &Path) -> PathBuf {
     at
 }
 
+/// The folder that a file is in: the current one, if its path names none.
+pub fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Whether a process with these folders may make a socket at `path`.
 pub fn may_make_socket(folders: &Folders, path: &Path) -> bool {
     let whole = |path: &Path| {

@@ -8,7 +8,7 @@ use super::header::{EVENT_IDX, INDIRECT_DESC, OFFERED, PROTOCOL_FEATURES};
 use super::memory::{Layout, MAX_REGIONS, Memory, Ring};
 use super::queue::{MAX_SIZE, Setup};
 use super::record::{self, Record};
-use super::{Gone, Handle, SHARED_WITH, Socket};
+use super::{Gone, Handle, SHARED_WITH, Socket, not_shared};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
@@ -89,13 +89,7 @@ fn check_group(path: &Path, group: u32) -> io::Result<()> {
     if meta.gid() == group && meta.mode() & 0o060 == 0o060 {
         return Ok(());
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).display();
-    let why = format!(
-        "{}: group {group} of `socket_group` could not connect; the folder has to give it to new sockets: \
-         `chgrp {group} {folder}; chmod g+xs {folder}`",
-        path.display()
-    );
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, not_shared(path, group)))
 }
 
 /// Whether an open socket has this path. A switch may connect to none any more: a datagram tells it, too, which reaches nobody,

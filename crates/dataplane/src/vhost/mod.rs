@@ -26,6 +26,7 @@ mod sigbus;
 
 use crate::agent::Agent;
 use crate::clock::Clock;
+use crate::confine::files::folder_of;
 use crate::port::{BrokenPort, Delivery, Descriptor, Inside, Offload, Passed};
 use guest::Guest;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
@@ -86,6 +87,16 @@ pub fn share_sockets(group: u32) -> io::Result<()> {
         shared if *shared == group => Ok(()),
         shared => Err(io::Error::other(format!("the sockets of guests are shared with group {shared} already"))),
     }
+}
+
+/// Why a group cannot connect to a socket, and what mends its folder.
+pub fn not_shared(socket: &Path, group: u32) -> String {
+    let folder = folder_of(socket).display();
+    format!(
+        "{}: group {group} of `socket_group` could not connect; the folder has to give it to new sockets: \
+         `chgrp {group} {folder}; chmod g+xs {folder}`",
+        socket.display()
+    )
 }
 
 type Job = Box<dyn FnOnce(&mut Guest) + Send>;
@@ -179,8 +190,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// A port at a socket, which only its owner may connect to, and the group of [`share_sockets`]. Beside a socket that the switch listens at lies the record of
-    /// chains in flight, in `<path>.inflight`, for the next switch.
+    /// A port at a socket, which only its owner may connect to, and the group of [`share_sockets`]. Beside a socket that the
+    /// switch listens at lies the record of chains in flight, in `<path>.inflight`, for the next switch.
     pub fn open(socket: Socket) -> io::Result<Port> {
         let shared = Arc::new(Shared::new()?);
         let (sender, jobs) = channel();

@@ -6,6 +6,7 @@ use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Uid;
 use serde::{Deserialize, Serialize};
+use sluicenet_dataplane::confine::files::folder_of;
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read};
@@ -174,9 +175,8 @@ impl Place {
 
     /// A user's, beside the control socket.
     fn beside(control: &Path, owner: Uid) -> Place {
-        let base = control.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = control.with_extension("ports").file_name().unwrap_or_default().to_owned();
-        Place { base: base.to_owned(), below: vec![folder], owner }
+        Place { base: folder_of(control).to_owned(), below: vec![folder], owner }
     }
 
     fn path(&self) -> PathBuf {

@@ -122,8 +122,7 @@ fn warn_of_user(config: &Config, becomes: Option<&Becomes>) {
         let reason = "it may write all files of root and connect to all Unix sockets of this host; name another `user`";
         warn!(user, reason, "switch runs as root");
     }
-    let key = config.uplink.iter().filter_map(|uplink| uplink.overlay.as_ref()).map(|overlay| &overlay.key_file);
-    for path in config.has_file().then_some(&config.file).into_iter().chain(key) {
+    for path in config.files() {
         if let Err(e) = rustix::fs::access(path, rustix::fs::Access::READ_OK) {
             let reason = format!("{}: {}; a reload takes it", path.display(), io::Error::from(e));
             warn!(user, reason, "file not readable");

@@ -217,9 +217,7 @@ impl Channel {
                 }
                 Ok(Some((_, message, came))) => return Ok((message, came)),
                 Ok(None) => return Err(ended()),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    return Err(io::Error::new(ErrorKind::TimedOut, "the helper does not answer"));
-                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(no_answer()),
                 Err(e) => return Err(e),
             }
         }
@@ -314,6 +312,10 @@ impl Channel {
 
 fn ended() -> io::Error {
     io::Error::new(ErrorKind::BrokenPipe, "the helper has ended")
+}
+
+pub(super) fn no_answer() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, "the helper does not answer")
 }
 
 fn invalid(why: &str) -> io::Error {

@@ -26,7 +26,7 @@ use crate::status::HelperStatus;
 pub(crate) use device::{Device, Facts, Handed, Place};
 pub use in_force::load;
 use keeper::RemoteKeeper;
-use message::{Ask, Call, Called, Channel, Told};
+use message::{Ask, Call, Called, Channel, Told, no_answer};
 pub use serve::serve;
 use sluicenet_dataplane::kernel::keeper::Keeper;
 use sluicenet_dataplane::kernel::parts::Parts;
@@ -258,7 +258,7 @@ impl Opening {
         match self.begun.channel.has_message(until.min(self.until)) {
             Ok(true) => Ok(self.begun.receive()),
             Ok(false) if Instant::now() < self.until => Err(self),
-            Ok(false) => Ok(Err(not_in_time().into())),
+            Ok(false) => Ok(Err(no_answer().into())),
             Err(e) => Ok(Err(e.into())),
         }
     }
@@ -266,12 +266,8 @@ impl Opening {
     /// Waits for the outcome.
     pub fn finish(self) -> Result<Handed, Failure> {
         let until = self.until;
-        self.wait(until).unwrap_or_else(|_| Err(not_in_time().into()))
+        self.wait(until).unwrap_or_else(|_| Err(no_answer().into()))
     }
-}
-
-fn not_in_time() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the helper does not answer")
 }
 
 fn another() -> io::Error {
