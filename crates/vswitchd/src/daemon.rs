@@ -43,7 +43,7 @@ struct Running {
     /// The reason if the port is absent: it could not be opened, or broke.
     absent: Option<Absent>,
     /// The attempt to open it that goes on while it is absent.
-    opening: Option<Box<Opening>>,
+    opening: Option<Opening>,
     /// The namespaces of its devices while it is in service.
     places: Vec<Place>,
 }
@@ -64,9 +64,7 @@ impl State {
         self.ports.push(port);
         self.ports.last_mut().expect("it was pushed")
     }
-}
 
-impl State {
     /// Whether another port of this name, with these addresses, has room.
     fn has_room_for(&self, port: &PortConfig) -> Result<(), String> {
         if self.ports.iter().any(|p| p.config.name == port.name) {

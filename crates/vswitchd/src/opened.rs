@@ -67,14 +67,14 @@ pub(super) enum Attempt {
     /// The port is open, or cannot be opened.
     Over(Result<Opened, Failure>),
     /// The helper is opening its device.
-    Goes(Box<Opening>),
+    Goes(Opening),
 }
 
 /// A port whose device the helper is opening.
 #[derive(Debug)]
 pub(super) struct Opening {
     /// The port as it was when the attempt began.
-    pub port: PortConfig,
+    pub port: Box<PortConfig>,
     device: helper::Opening,
 }
 
@@ -94,7 +94,7 @@ impl Attempt {
     fn go(port: &PortConfig, begun: Result<Option<Begun>, Failure>, vale: &ValeConfig) -> Attempt {
         let outcome = match begun {
             Ok(Some(Begun::InHelper(begun))) => match begun.go() {
-                Ok(device) => return Attempt::Goes(Box::new(Opening { port: port.clone(), device })),
+                Ok(device) => return Attempt::Goes(Opening { port: Box::new(port.clone()), device }),
                 Err(failure) => Err(failure),
             },
             Ok(Some(Begun::Here(begun))) => begun.open().and_then(|handed| assemble(port, handed, vale)),
@@ -109,16 +109,15 @@ impl Attempt {
 
     /// Waits until it is over, or the time has come.
     pub fn wait(self, until: Instant, vale: &ValeConfig) -> Attempt {
-        let Attempt::Goes(opening) = self else { return self };
-        let Opening { port, device } = *opening;
+        let Attempt::Goes(Opening { port, device }) = self else { return self };
         match device.wait(until) {
             Ok(handed) => Attempt::Over(handed.and_then(|handed| assemble(&port, handed, vale))),
-            Err(device) => Attempt::Goes(Box::new(Opening { port, device })),
+            Err(device) => Attempt::Goes(Opening { port, device }),
         }
     }
 
     /// Its outcome: one that goes on has [failed](Failure::slow) so far.
-    pub fn split(self) -> (Result<Opened, Failure>, Option<Box<Opening>>) {
+    pub fn split(self) -> (Result<Opened, Failure>, Option<Opening>) {
         match self {
             Attempt::Over(outcome) => (outcome, None),
             Attempt::Goes(opening) => (Err(Failure::slow()), Some(opening)),
@@ -131,8 +130,21 @@ impl Attempt {
 }
 
 /// When a start or a reload that begins to open ports now goes on without those that are not open.
-pub(super) fn patience() -> Instant {
+fn patience() -> Instant {
     Instant::now() + OPENS_WITHIN
+}
+
+/// Begins to open ports of a switch with the other `ports`, all at the same time, and then waits for one after the other.
+pub(super) fn open_together<'a>(
+    wanted: &[&PortConfig],
+    ports: &[PortConfig],
+    vale: &'a ValeConfig,
+    helper: Option<&Arc<Helper>>,
+) -> impl Iterator<Item = (PortConfig, Attempt)> + use<'a> {
+    let begin = |&port: &&PortConfig| (port.clone(), Attempt::begin(port, ports, vale, helper));
+    let attempts: Vec<(PortConfig, Attempt)> = wanted.iter().map(begin).collect();
+    let until = patience();
+    attempts.into_iter().map(move |(port, attempt)| (port, attempt.wait(until, vale)))
 }
 
 /// Checks that no other valve leads to the namespace of a port, also under another name.

@@ -43,14 +43,14 @@ impl Daemon {
         let Ok(_shared) = self.changes.try_read() else { return };
         let (ports, vale) = (self.configs(), self.state().config.vale.clone());
         let waits = |p: &&mut Running| p.absent.as_ref().is_some_and(|absent| absent.again == Again::EverySecond);
-        let absent: Vec<(u64, PortConfig, Option<Box<Opening>>)> =
+        let absent: Vec<(u64, PortConfig, Option<Opening>)> =
             self.state().ports.iter_mut().filter(waits).map(|p| (p.id, p.config.clone(), p.opening.take())).collect();
         // Without the lock: other requests are answered meanwhile, and may remove the port.
         let attempts: Vec<(u64, PortConfig, Attempt)> = absent
             .into_iter()
             .map(|(id, port, opening)| match opening {
                 // An attempt that began before a reload changed the port is given up.
-                Some(opening) if opening.port == port => (id, port, Attempt::Goes(opening)),
+                Some(opening) if *opening.port == port => (id, port, Attempt::Goes(opening)),
                 _ => {
                     let attempt = Attempt::begin(&port, &ports, &vale, self.helper.as_ref());
                     (id, port, attempt)
@@ -102,12 +102,12 @@ impl Daemon {
 }
 
 impl Running {
-    /// The port went out of service by itself.
-    fn be_absent(&mut self, reason: String, helper: Option<&Arc<Helper>>) {
+    /// The port could not be opened, or went out of service by itself. Returns the reason as it is shown.
+    pub(super) fn be_absent(&mut self, reason: String, helper: Option<&Arc<Helper>>) -> &Absent {
         let again = if may_open(&self.config.kind, helper).is_none() { Again::EverySecond } else { Again::NextStart };
         let absent = Absent { reason, again };
         warn!(port = self.config.name, kind = self.config.kind.name(), reason = absent.to_string(), "port absent");
-        self.absent = Some(absent);
+        self.absent.insert(absent)
     }
 }
 

@@ -1,7 +1,8 @@
 //! A reload: the switch becomes that of the new file, or it stays that of the old one.
 //!
-//! 1. All new ports are opened beside the old ones, and others can add and remove ports meanwhile. If one fails for a reason that [lasts](crate::failure), nothing has
-//!    changed. A port that fails for a reason that passes is absent, and tried again every second.
+//! 1. All new ports are opened beside the old ones, and others can add and remove ports meanwhile. If one fails for a
+//!    reason that [lasts](crate::failure), nothing has changed. A port that fails for a reason that passes is absent, and
+//!    tried again every second.
 //! 2. A new port may need what an old port holds: its device, its namespace, its socket. Then the old port is closed
 //!    first. If the new one fails for a reason that lasts, the old port is opened again.
 //! 3. One job of the engine, between two rounds, applies the rest: no frame is forwarded in between.
@@ -10,17 +11,16 @@ use super::{Daemon, Running, State, announce, put, reserve, settle, take_out};
 use crate::config::{Config, PortConfig, default_control, objection};
 use crate::failure::Failure;
 use crate::helper::{Helper, Place};
-use crate::opened::{Attempt, Opened, Opening, Ready, may_open, patience};
+use crate::opened::{Attempt, Opened, Opening, Ready, may_open, open_together};
 use crate::reload::overlay_change;
-use crate::status::{Absent, Again, counted};
+use crate::status::counted;
 use sluicenet_dataplane::engine::{Engine, PortReport};
 use sluicenet_dataplane::port::OverlayChange;
 use sluicenet_node::gate::StationPolicy;
 use sluicenet_node::vale::ValeConfig;
-use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
-use tracing::{info, warn};
+use tracing::info;
 
 /// The difference between the ports of the switch and those of a new file.
 #[derive(Debug, Default, PartialEq)]
@@ -62,25 +62,18 @@ impl Plan {
     }
 }
 
-/// A port of the new file, ready or absent.
-type Prepared = (PortConfig, Result<Ready, Failure>);
+/// A port of the new file, open or absent; and the attempt to open it, if that goes on.
+type Tried<T> = (PortConfig, Result<T, Failure>, Option<Opening>);
 
-/// The ports of a new file, and those of them that are absent as yet: the helper is still opening them.
-#[derive(Default)]
-struct Ports {
-    prepared: Vec<Prepared>,
-    opening: Vec<Opening>,
-}
-
-/// Attempts to open new ports that began before others had to wait, by the names of the ports.
-type Ahead = BTreeMap<String, (PortConfig, Attempt)>;
+/// Attempts to open new ports that began before others had to wait.
+type Ahead = Vec<(PortConfig, Attempt)>;
 
 /// What a reload has done in the engine.
 struct Applied {
     /// The last states of the closed ports.
     last: Vec<PortReport>,
-    /// The opened ports, and their namespaces or why they are absent.
-    opened: Vec<(PortConfig, Result<Vec<Place>, Failure>)>,
+    /// The new ports, in service in these namespaces or absent.
+    opened: Vec<Tried<Vec<Place>>>,
 }
 
 /// Everything that a reload changes in the engine.
@@ -90,7 +83,7 @@ struct Change {
     overlay: OverlayChange,
     close: Vec<PortConfig>,
     change: Vec<(PortConfig, PortConfig)>,
-    open: Vec<Prepared>,
+    open: Vec<Tried<Ready>>,
     /// Ports in networks that the switch joins now, which have told them nothing yet.
     announce: Vec<PortConfig>,
 }
@@ -125,12 +118,12 @@ impl Change {
             settled.expect("the file has no more addresses than `stations`");
         }
         let mut opened = Vec::new();
-        for (port, ready) in self.open {
+        for (port, ready, opening) in self.open {
             let outcome = ready.and_then(|ready| Ok(put(engine, &port, ready)?));
             if outcome.is_err() {
                 reserve(engine, &port).expect("the file has no more addresses than `stations`");
             }
-            opened.push((port, outcome));
+            opened.push((port, outcome, opening));
         }
         self.announce.iter().for_each(|port| announce(engine, port, true));
         Applied { last, opened }
@@ -191,7 +184,7 @@ impl Daemon {
         let running = self.configs();
         keep_attached(&running, &mut new).map_err(|why| format!("{why}; nothing was changed"))?;
         let plan = Plan::between(&running, &new.ports);
-        let Ports { prepared, opening } = self.prepare(&plan, &old, &new, ahead)?;
+        let open = self.prepare(&plan, &old, &new, ahead)?;
 
         let counts = [overlay.admitted.len(), overlay.expelled.len(), overlay.bound.len()];
         let replaced = plan.close.len() - plan.removed;
@@ -218,24 +211,18 @@ impl Daemon {
             overlay,
             close: plan.close.clone(),
             change: plan.change,
-            open: prepared,
+            open,
         };
         // Locked over both: a program that attaches meanwhile finds all of the old ports or all of the new ones.
         let mut state = self.state();
         let applied = self.remote.run(move |engine| change.apply(engine)).map_err(|e| e.to_string())?;
         applied.last.iter().for_each(super::log_detached);
         state.become_that_of(new, &plan.close);
-        for (port, outcome) in applied.opened {
-            match outcome {
-                Ok(places) => state.is_open(&port.name, places),
-                Err(failure) => {
-                    let reason = state.is_absent(&port.name, failure);
-                    warn!(port = port.name, kind = port.kind.name(), reason = reason.to_string(), "port absent");
-                    done += &format!(", port {} is absent: {reason}", port.name);
-                }
+        for (port, outcome, opening) in applied.opened {
+            if let Some(lost) = state.note(&port.name, outcome, opening, self.helper.as_ref()) {
+                done += &format!(", {lost}");
             }
         }
-        opening.into_iter().for_each(|opening| state.is_opening(opening));
         drop(state);
         self.helper.iter().for_each(|helper| helper.reloaded());
         plan.close.iter().for_each(|port| info!(port = port.name, "port removed"));
@@ -253,20 +240,14 @@ impl Daemon {
         let (running, mut new) = (self.configs(), Config::load(&old.file).ok()?);
         keep_attached(&running, &mut new).ok()?;
         let plan = Plan::between(&running, &new.ports);
-        let begin = |port| Attempt::begin(port, &new.ports, &new.vale, self.helper.as_ref());
-        let attempts: Vec<_> = plan.early_and_late().0.into_iter().map(|port| (port, begin(port))).collect();
-        let until = patience();
-        let wait = |(port, attempt): (&PortConfig, Attempt)| {
-            (port.name.clone(), (port.clone(), attempt.wait(until, &new.vale)))
-        };
-        Some(attempts.into_iter().map(wait).collect())
+        Some(open_together(&plan.early_and_late().0, &new.ports, &new.vale, self.helper.as_ref()).collect())
     }
 
     /// Opens the new ports that are not open yet.
     ///
     /// # Errors
     /// A port cannot be opened, for a reason that lasts. The old ports are in service, as before.
-    fn prepare(&self, plan: &Plan, old: &Config, new: &Config, ahead: Ahead) -> Result<Ports, String> {
+    fn prepare(&self, plan: &Plan, old: &Config, new: &Config, ahead: Ahead) -> Result<Vec<Tried<Ready>>, String> {
         for port in &plan.open {
             let missing = may_open(&port.kind, self.helper.as_ref());
             if let Some(why) = missing.or_else(|| self.sandbox.objection(&port.kind)) {
@@ -278,10 +259,7 @@ impl Daemon {
         let blockers = plan.close.iter().filter(|held| late.iter().any(|port| port.kind.shares_with(&held.kind)));
         let closed: Vec<&PortConfig> = blockers.filter(|port| self.unplug(&port.name)).collect();
         match open_each(&late, new, helper, Ahead::new()) {
-            Ok(more) => {
-                ports.prepared.extend(more.prepared);
-                ports.opening.extend(more.opening);
-            }
+            Ok(more) => ports.extend(more),
             Err(why) => {
                 let lost = self.reopen(&closed, old);
                 return Err(match &lost[..] {
@@ -302,21 +280,12 @@ impl Daemon {
 
     /// Opens ports again that were closed for others. Ports that fail are absent; returns the reasons.
     fn reopen(&self, closed: &[&PortConfig], old: &Config) -> Vec<String> {
-        let ports = self.configs();
-        let begin = |port| Attempt::begin(port, &ports, &old.vale, self.helper.as_ref());
-        let attempts: Vec<(&PortConfig, Attempt)> = closed.iter().map(|&port| (port, begin(port))).collect();
-        let (until, mut lost) = (patience(), Vec::new());
-        for (port, attempt) in attempts {
-            let (opened, opening) = attempt.wait(until, &old.vale).split();
-            match opened.and_then(|opened| self.plug(port, opened)) {
-                Ok(places) => self.state().is_open(&port.name, places),
-                Err(failure) => {
-                    let reason = self.state().is_absent(&port.name, failure);
-                    warn!(port = port.name, kind = port.kind.name(), reason = reason.to_string(), "port absent");
-                    lost.push(format!("port {} is absent: {reason}", port.name));
-                }
-            }
-            opening.into_iter().for_each(|opening| self.state().is_opening(*opening));
+        let (ports, helper) = (self.configs(), self.helper.as_ref());
+        let mut lost = Vec::new();
+        for (port, attempt) in open_together(closed, &ports, &old.vale, helper) {
+            let (opened, opening) = attempt.split();
+            let outcome = opened.and_then(|opened| self.plug(&port, opened));
+            lost.extend(self.state().note(&port.name, outcome, opening, helper));
         }
         lost
     }
@@ -341,30 +310,22 @@ impl State {
         self.config = new;
     }
 
-    fn named(&mut self, name: &str) -> Option<&mut Running> {
-        self.ports.iter_mut().find(|port| port.config.name == name)
-    }
-
-    /// Notes that a port is in service, in these namespaces.
-    fn is_open(&mut self, name: &str, places: Vec<Place>) {
-        if let Some(port) = self.named(name) {
-            port.places = places;
-        }
-    }
-
-    /// Notes that a port could not be opened; returns the reason as it is shown.
-    fn is_absent(&mut self, name: &str, failure: Failure) -> Absent {
-        let absent = Absent { reason: failure.reason, again: Again::EverySecond };
-        if let Some(port) = self.named(name) {
-            port.absent = Some(absent.clone());
-        }
-        absent
-    }
-
-    /// Notes that the helper is still opening an absent port.
-    fn is_opening(&mut self, opening: Opening) {
-        if let Some(port) = self.named(&opening.port.name) {
-            port.opening = Some(Box::new(opening));
+    /// Notes the namespaces of a port that is in service, or why it is absent, which is returned, and an attempt that goes on.
+    fn note(
+        &mut self,
+        name: &str,
+        outcome: Result<Vec<Place>, Failure>,
+        opening: Option<Opening>,
+        helper: Option<&Arc<Helper>>,
+    ) -> Option<String> {
+        let port = self.ports.iter_mut().find(|port| port.config.name == name)?;
+        port.opening = opening;
+        match outcome {
+            Ok(places) => {
+                port.places = places;
+                None
+            }
+            Err(failure) => Some(format!("port {name} is absent: {}", port.be_absent(failure.reason, helper))),
         }
     }
 }
@@ -379,23 +340,23 @@ fn open_each(
     new: &Config,
     helper: Option<&Arc<Helper>>,
     mut ahead: Ahead,
-) -> Result<Ports, String> {
-    let (now, until) = (Instant::now(), patience());
-    let begin = |&port: &&PortConfig| match ahead.remove(&port.name) {
-        Some((same, attempt)) if same == *port => (port.clone(), attempt, now),
-        _ => (port.clone(), Attempt::begin(port, &new.ports, &new.vale, helper), until),
-    };
-    let attempts: Vec<(PortConfig, Attempt, Instant)> = ports.iter().map(begin).collect();
-    let mut opened = Ports::default();
-    for (port, attempt, until) in attempts {
-        let (outcome, opening) = attempt.wait(until, &new.vale).split();
+) -> Result<Vec<Tried<Ready>>, String> {
+    // What the others hold is free before anything is opened.
+    ahead.retain(|(port, _)| ports.contains(&port));
+    let is_begun = |port: &PortConfig| ahead.iter().any(|(begun, _)| begun == port);
+    let rest: Vec<&PortConfig> = ports.iter().copied().filter(|port| !is_begun(port)).collect();
+    let rest = open_together(&rest, &new.ports, &new.vale, helper);
+    let now = Instant::now();
+    let ahead = ahead.into_iter().map(|(port, attempt)| (port, attempt.wait(now, &new.vale)));
+    let mut prepared = Vec::new();
+    for (port, attempt) in ahead.chain(rest) {
+        let (outcome, opening) = attempt.split();
         match outcome.and_then(Opened::ready) {
             Err(failure) if !failure.passes => return Err(format!("port {}: {failure}", port.name)),
-            ready => opened.prepared.push((port, ready)),
+            ready => prepared.push((port, ready, opening)),
         }
-        opened.opening.extend(opening.map(|opening| *opening));
     }
-    Ok(opened)
+    Ok(prepared)
 }
 
 #[cfg(test)]
