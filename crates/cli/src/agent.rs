@@ -42,8 +42,7 @@ fn deadline(text: &str) -> Result<Deadline, String> {
     match Duration::parse(text) {
         Ok(time) if time > Duration::ZERO => Ok(Deadline(Some(time))),
         Ok(_) => Err("a time above 0, or off, is expected".into()),
-        Err(e) if e.hint.is_empty() => Err(e.message),
-        Err(e) => Err(format!("{}; {}", e.message, e.hint)),
+        Err(e) => Err(e.to_string()),
     }
 }
 

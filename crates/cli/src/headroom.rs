@@ -8,14 +8,8 @@ use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES, peer_response, p
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::sonic::template::{self, Asic};
-use sluicenet_scenario::{DURATION_MAX, LINK_RATE_MIN, Length, Quantity, RATE_MAX};
+use sluicenet_scenario::{Bytes, DURATION_MAX, Framing, FramingKind, LINK_RATE_MIN, Length, Quantity, RATE_MAX};
 
-/// Header and frame check sequence of a frame.
-const HEADER_BYTES: u64 = 18;
-/// Preamble and gap of a frame on the wire.
-const GAP_BYTES: u64 = 20;
-/// The shortest frame.
-const FRAME_BYTES_MIN: u64 = 64;
 /// The highest rate of SONiC's templates.
 const SONIC_RATE_MAX: Rate = Rate::gbps(200);
 
@@ -29,22 +23,22 @@ pub(super) struct HeadroomArgs {
     #[arg(long, value_parser = rate)]
     rate: Rate,
     /// Length of the cable, as 40m or 2km
-    #[arg(long, value_parser = cable)]
+    #[arg(long, value_parser = Length::parse)]
     cable: Length,
     /// Largest IP packet of the link, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u64).range(128..=65_535))]
     mtu: u64,
     /// Time of light through a metre of cable
-    #[arg(long, value_name = "TIME", default_value = "5 ns", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "5 ns", value_parser = Duration::parse)]
     per_metre: Duration,
     /// Time from the last bit of a pause until the peer has stopped; default by rate, as in IEEE 802.3, 31B.3.7
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = Duration::parse)]
     response: Option<Duration>,
     /// Delay of MAC and PHY at each end of the cable and in each direction
-    #[arg(long, value_name = "TIME", default_value = "0 ns", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "0 ns", value_parser = Duration::parse)]
     phy: Duration,
     /// Delay from this switch's port to its buffer (`switch.delay` of a scenario)
-    #[arg(long, value_name = "TIME", default_value = "0 ns", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "0 ns", value_parser = Duration::parse)]
     pipeline: Duration,
     /// Bytes of a cell of the buffer, if frames take whole cells; default bytes are counted
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(16..=9_216))]
@@ -57,23 +51,11 @@ fn rate(text: &str) -> Result<Rate, String> {
         Some('K' | 'k' | 'M' | 'G' | 'T') => format!("{}b/s", text.trim()),
         _ => text.to_owned(),
     };
-    let rate: Rate = quantity(&long)?;
+    let rate = Rate::parse(&long).map_err(|e| e.to_string())?;
     match rate.as_bps() >= LINK_RATE_MIN.as_bps() {
         true => Ok(rate),
         false => Err(format!("from {} to {} is expected", LINK_RATE_MIN.written(), RATE_MAX.written())),
     }
-}
-
-fn cable(text: &str) -> Result<Length, String> {
-    quantity(text)
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    quantity(text)
-}
-
-fn quantity<T: Quantity>(text: &str) -> Result<T, String> {
-    T::parse(text).map_err(|e| if e.hint.is_empty() { e.message } else { format!("{}; {}", e.message, e.hint) })
 }
 
 /// A term of the sum.
@@ -126,9 +108,18 @@ impl HeadroomArgs {
         self.response.unwrap_or_else(|| peer_response(self.rate))
     }
 
-    /// Bytes of the largest frame on the wire.
-    fn wire_bytes(&self) -> u64 {
-        self.mtu + HEADER_BYTES + GAP_BYTES
+    fn framing(&self) -> Framing {
+        Framing { kind: FramingKind::Ethernet, mtu: Bytes(self.mtu) }
+    }
+
+    /// Bytes of the largest frame.
+    fn frame_bytes(&self) -> u64 {
+        self.mtu + self.framing().header_bytes()
+    }
+
+    /// Bytes of a frame on the wire.
+    fn on_wire(&self, frame_bytes: u64) -> u64 {
+        frame_bytes + self.framing().gap_bytes()
     }
 
     fn sum(&self) -> Result<Sum, Failure> {
@@ -141,8 +132,8 @@ impl HeadroomArgs {
             rate: self.rate,
             data_delay: cable + self.phy.saturating_mul(2) + self.pipeline,
             pause_delay: cable + self.phy.saturating_mul(2) + self.response(),
-            max_frame: self.wire_bytes() as u32,
-            pfc_frame: PFC_FRAME_BYTES + GAP_BYTES as u32,
+            max_frame: self.on_wire(self.frame_bytes()) as u32,
+            pfc_frame: self.on_wire(PFC_FRAME_BYTES.into()) as u32,
         };
         let terms = self.terms(cable);
         let bytes = headroom.bytes();
@@ -160,7 +151,8 @@ impl HeadroomArgs {
 
     /// The terms in the order of time. Their bytes add up to those of [`Headroom::bytes`].
     fn terms(&self, cable: Duration) -> Vec<Term> {
-        let (largest, pause) = (self.wire_bytes(), u64::from(PFC_FRAME_BYTES) + GAP_BYTES);
+        let (largest, pause) = (self.on_wire(self.frame_bytes()), self.on_wire(PFC_FRAME_BYTES.into()));
+        let (header, gap) = (self.framing().header_bytes(), self.framing().gap_bytes());
         let frame = |name: &'static str, bytes: u64, reason: String| {
             let ns = self.rate.time_for(bytes).as_ps() as f64 / 1e3;
             Term { name, bytes, ns, reason }
@@ -171,7 +163,7 @@ impl HeadroomArgs {
             passed += delay;
             Term { name, bytes: self.rate.bytes_in(passed) - before, ns: delay.as_ps() as f64 / 1e3, reason }
         };
-        let of_frame = format!("{} B, header {HEADER_BYTES} B, preamble and gap {GAP_BYTES} B", count(self.mtu));
+        let of_frame = format!("{} B, header {header} B, preamble and gap {gap} B", count(self.mtu));
         let metres = format!("{} at {} a metre", self.cable.written(), self.per_metre.written());
         let response = match self.response {
             Some(_) => "as given".into(),
@@ -181,7 +173,7 @@ impl HeadroomArgs {
         vec![
             frame("frame across XOFF", largest, format!("it counts when it is whole: {of_frame}")),
             frame("frame before the pause", largest, "a largest frame has just begun, and the pause waits".into()),
-            frame("pause frame", pause, format!("{PFC_FRAME_BYTES} B, preamble and gap {GAP_BYTES} B")),
+            frame("pause frame", pause, format!("{PFC_FRAME_BYTES} B, preamble and gap {gap} B")),
             time("cable to the peer", cable, metres.clone()),
             time("MAC and PHY", self.phy.saturating_mul(2), phy()),
             time("response of the peer", self.response(), response),
@@ -194,12 +186,22 @@ impl HeadroomArgs {
 
     /// The bytes in whole cells: the frame across XOFF is a largest one, all others are of the length that wastes most.
     fn in_cells(&self, bytes: u64, cell: u64) -> u64 {
-        let largest = self.wire_bytes();
-        let (memory, wire) = worst_frame(cell, largest - GAP_BYTES);
-        let others = u128::from(bytes - largest) * u128::from(memory);
+        let largest = self.frame_bytes();
+        let (memory, wire) = self.worst_frame(cell);
+        let others = u128::from(bytes - self.on_wire(largest)) * u128::from(memory);
         let in_flight = u64::try_from(others.div_ceil(u128::from(wire))).unwrap_or(u64::MAX);
-        let across = (largest - GAP_BYTES).next_multiple_of(cell);
+        let across = largest.next_multiple_of(cell);
         in_flight.saturating_add(across).div_ceil(cell).saturating_mul(cell)
+    }
+
+    /// Memory and wire bytes of the frame that takes most memory for its time on the wire.
+    fn worst_frame(&self, cell: u64) -> (u64, u64) {
+        // One byte more than whole cells is the worst of each number of cells.
+        let lengths = (0..).map(|cells| cells * cell + 1).take_while(|length| *length <= self.frame_bytes());
+        let costs = lengths
+            .map(|length| length.max(self.framing().min_frame_bytes()))
+            .map(|length| (length.next_multiple_of(cell), self.on_wire(length)));
+        costs.max_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1))).unwrap_or((cell, cell))
     }
 
     /// SONiC's headroom, for rates and cables in the range of its tables.
@@ -226,8 +228,9 @@ impl HeadroomArgs {
         t.rule();
         t.row(["headroom", &count(sum.bytes), "", &left("pfc.headroom of a scenario, and xoff of a buffer profile")]);
         if let (Some(cell), Some(bytes)) = (self.cell, sum.cell_bytes) {
-            let (memory, wire) = worst_frame(cell, self.wire_bytes() - GAP_BYTES);
-            let reason = format!("cells of {cell} B; a frame of {} B takes {memory} B of memory", wire - GAP_BYTES);
+            let (memory, wire) = self.worst_frame(cell);
+            let frame = wire - self.framing().gap_bytes();
+            let reason = format!("cells of {cell} B; a frame of {frame} B takes {memory} B of memory");
             t.row(["headroom in cells", &count(bytes), "", &left(&reason)]);
         }
         let idle: Vec<&str> = [("--phy", self.phy), ("--pipeline", self.pipeline)]
@@ -277,16 +280,6 @@ impl HeadroomArgs {
     }
 }
 
-/// Memory and wire bytes of the frame that takes most memory for its time on the wire, among those of up to `largest` bytes.
-fn worst_frame(cell: u64, largest: u64) -> (u64, u64) {
-    // One byte more than whole cells is the worst of each number of cells.
-    let lengths = (0..).map(|cells| cells * cell + 1).take_while(|length| *length <= largest);
-    let costs = lengths
-        .map(|length| length.max(FRAME_BYTES_MIN))
-        .map(|length| (length.next_multiple_of(cell), length + GAP_BYTES));
-    costs.max_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1))).unwrap_or((cell, cell))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,9 +317,10 @@ mod tests {
     #[test]
     fn cells_count_for_the_frames_that_fill_them_worst() {
         // 97 B in two cells of 96 B: 192 B of memory for 117 B on the wire. 145 B in two cells of 144 B: 288 for 165.
-        assert_eq!((worst_frame(96, 1_518), worst_frame(144, 1_518)), ((192, 117), (288, 165)));
-        assert_eq!(worst_frame(256, 1_518), (256, 84), "the shortest frame alone");
-        assert_eq!(worst_frame(9_216, 1_518), (9_216, 84));
+        let worst_frame = |cell| args("--rate 100G --cable 40m").worst_frame(cell);
+        assert_eq!((worst_frame(96), worst_frame(144)), ((192, 117), (288, 165)));
+        assert_eq!(worst_frame(256), (256, 84), "the shortest frame alone");
+        assert_eq!(worst_frame(9_216), (9_216, 84));
         let sum = args("--rate 100G --cable 40m --cell 96").sum().unwrap();
         let in_flight = (sum.bytes - 1_538) * 192;
         assert_eq!(sum.cell_bytes, Some((in_flight.div_ceil(117) + 1_536).next_multiple_of(96)));

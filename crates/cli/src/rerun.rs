@@ -42,6 +42,11 @@ pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// Overrides, each `key=value`, as options of a command: nothing, or a space and the options.
+pub(super) fn set_options(overrides: &[String]) -> String {
+    overrides.iter().map(|o| format!(" --set {}", quoted(o))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

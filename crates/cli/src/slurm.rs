@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::files;
-use super::rerun::quoted;
+use super::rerun::{quoted, set_options};
 use std::path::{Path, PathBuf, absolute};
 
 /// Tasks of a job array unless the user says otherwise: SLURM's default `MaxArraySize` of 1001 permits one more.
@@ -50,7 +50,7 @@ impl JobArray<'_> {
         if let Some(path) = [&program, &file, &output, &dir].into_iter().find(|path| path.contains(['\n', '"'])) {
             return Err(Failure::Input(format!("{path:?}: a job script cannot name this path; use another")));
         }
-        let set: String = self.overrides.iter().map(|o| format!(" --set {}", quoted(o))).collect();
+        let set = set_options(&self.overrides);
         let version = env!("CARGO_PKG_VERSION");
         // SLURM takes `%` in the name of a log for a pattern.
         let (logs, name, last) = (dir.replace('%', "%%"), job_name(self.scenario), tasks - 1);

@@ -31,7 +31,7 @@ struct Read {
     #[arg(long)]
     port: Option<String>,
     /// The shared memory, for a pool whose size the switch computes, as "20 MB"
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = Bytes::parse)]
     shared: Option<Bytes>,
 }
 
@@ -47,10 +47,6 @@ struct Write {
     output: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-}
-
-fn size(text: &str) -> Result<Bytes, String> {
-    Bytes::parse(text).map_err(|e| if e.hint.is_empty() { e.message } else { format!("{}; {}", e.message, e.hint) })
 }
 
 impl SonicVerb {
@@ -87,7 +83,10 @@ impl Read {
             Some(shared) if toml.contains("[buffer]\n") => {
                 toml.replacen("[buffer]\n", &format!("[buffer]\nshared = \"{}\"\n", shared.written()), 1)
             }
-            _ => toml,
+            Some(shared) => {
+                return Err(Failure::Input(format!("{name} has no pool: remove --shared {}", shared.written())));
+            }
+            None => toml,
         };
         let warnings: Vec<String> = settings.warnings.iter().map(ToString::to_string).collect();
         if global.json {

@@ -4,7 +4,7 @@ use super::cells::{self, Done};
 use super::failure::Failure;
 use super::figures::Printed;
 use super::files::{self, REPORT};
-use super::rerun::{again, quoted};
+use super::rerun::{again, quoted, set_options};
 use super::slurm::{JobArray, tasks_for};
 use super::table::{NONE, Table, count, counted, short, time};
 use super::{Global, Overrides, interrupt, output};
@@ -131,6 +131,7 @@ impl Sweep {
         drop(claim_sweep(&self.output, scenario, Existing::Resume, Sharing::WithOtherParts).map_err(Failure::input)?);
         let tasks = self.tasks.map_or_else(|| tasks_for(cells.len()), |tasks| (tasks as usize).min(cells.len()));
         let (file, output, overrides) = (&self.file, &self.output, self.overrides.all());
+        let set = set_options(&overrides);
         let job = JobArray { dir, scenario, file, output, overrides, workers: self.workers.unwrap_or(1) };
         let script = job.write(tasks)?;
         let script = script.display().to_string();
@@ -139,7 +140,6 @@ impl Sweep {
             return Ok(());
         }
         let [file, output] = [file, output].map(|path| quoted(&path.display().to_string()));
-        let set: String = self.overrides.all().iter().map(|o| format!(" --set {}", quoted(o))).collect();
         let script = quoted(&script);
         let [runs, tasks] =
             [(cells.len(), "run"), (tasks, "task")].map(|(n, what)| counted(n as u64, what, &format!("{what}s")));

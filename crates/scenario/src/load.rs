@@ -1,5 +1,6 @@
 //! Loading a scenario: text, overrides and input files in, a validated model out.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -124,11 +125,15 @@ impl Loaded {
             }
         }
         let mut warnings = Vec::new();
-        let mut scenario = read(&document, &mut files, &mut warnings)?;
+        let document = Arc::new(document);
+        let merged = sonic::merged(&document, &mut files, &mut warnings)?;
+        let mut scenario = read(&merged, &mut files, &mut warnings)?;
         sweep::check(&document)?;
         scenario.tables = tables_of(&document)?;
-        let document = Arc::new(document);
-        scenario.locations = Locations::new(&sonic::merged_shared(&document, &mut files)?);
+        scenario.locations = Locations::new(match merged {
+            Cow::Borrowed(_) => Arc::clone(&document),
+            Cow::Owned(merged) => Arc::new(merged),
+        });
         warnings.extend(idle_oversubscription(&document, &scenario)?);
         warnings.extend(idle_xco(&document, &scenario)?);
         warnings.extend(changed_default(&document, &scenario)?);
@@ -174,9 +179,8 @@ impl Loaded {
     }
 }
 
-/// The model of a document.
+/// The model of a document that [has the keys of its file](sonic::merged).
 pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning>) -> Result<Scenario> {
-    let doc = &*sonic::merged(doc, files, warnings)?;
     let root = Section::root(doc, &ROOT)?;
     let s_general = root.section("scenario")?;
     let general = General::read(&s_general)?;

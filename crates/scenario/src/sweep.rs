@@ -4,6 +4,7 @@ use super::error::{Result, Warning};
 use super::files::Files;
 use super::load;
 use super::model::{Scenario, TableAxis};
+use super::sonic;
 use super::tree::{Document, Node, Span, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -238,7 +239,9 @@ pub(super) fn expand(doc: &Document, files: &mut Files) -> Result<Vec<Variant>> 
             settings.push((axis.key(), value.label()));
         }
         let mut warnings = Vec::new();
-        let scenario = load::read(&variant, files, &mut warnings).map_err(|e| e.in_variant(&label.join(" ")))?;
+        let scenario = sonic::merged(&variant, files, &mut warnings)
+            .and_then(|merged| load::read(&merged, files, &mut warnings))
+            .map_err(|e| e.in_variant(&label.join(" ")))?;
         warnings.append(&mut files.warnings);
         variants.push(Variant { label: label.join(" "), folder: folder_name(&label), settings, scenario, warnings });
     }

@@ -25,7 +25,7 @@ impl Span {
     /// The start of the scenario's file.
     pub const START: Span = Span { source: 0, start: 0, end: 0 };
 
-    /// The bytes from `start` to `end` of the first file that is [attached](Document::attach).
+    /// The bytes from `start` to `end` of the first file that is [attached](Document::attached).
     pub fn attached(start: usize, end: usize) -> Span {
         Span { source: ATTACHED, start, end }
     }

@@ -109,6 +109,17 @@ pub struct UnitError {
     pub is_too_large: bool,
 }
 
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.hint {
+            "" => f.write_str(&self.message),
+            hint => write!(f, "{}; {hint}", self.message),
+        }
+    }
+}
+
+impl core::error::Error for UnitError {}
+
 /// A value that can be written as a number and a unit.
 pub trait Quantity: Copy + PartialOrd + fmt::Debug {
     /// Name of the quantity, with its article.

@@ -105,9 +105,7 @@ fn routing(text: &str) -> Result<String, String> {
 
 /// A quantity as scenarios write it, in its base units.
 fn quantity<Q: Quantity>(text: &str) -> Result<u64, String> {
-    Q::parse(text)
-        .map(Q::base)
-        .map_err(|e| if e.hint.is_empty() { e.message } else { format!("{}; {}", e.message, e.hint) })
+    Q::parse(text).map(Q::base).map_err(|e| e.to_string())
 }
 
 fn rate(text: &str) -> Result<u64, String> {

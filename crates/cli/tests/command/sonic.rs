@@ -42,6 +42,8 @@ fn a_switch_s_file_makes_a_lossless_fabric_and_comes_back() {
     assert!(error.contains("the network has 4, counted from 0"), "{error}");
     let (_, error) = expect(2, &["sonic", "read", &dir.path("config_db.json"), "--port", "Ethernet9"]);
     assert!(error.contains("no port `Ethernet9`"), "{error}");
+    let (_, error) = expect(2, &["sonic", "read", &dir.file("none.json", "{}"), "--shared", "2 MB"]);
+    assert!(error.contains("none.json has no pool: remove --shared 2 MB"), "{error}");
 }
 
 #[test]

@@ -14,8 +14,8 @@ use sluicenet_proto::routing::reactive::Reactive;
 use sluicenet_proto::routing::switch_ar::{self, AdaptiveConfig};
 use sluicenet_proto::time::Duration;
 use sluicenet_scenario::{
-    Above, Bytes, Limiters, NotCapable, Qcn, Quantity, RATE_MAX, Red, Result, Routing, Sampling, Scenario,
-    SharedBuffer, Split, Wred, WredEcn,
+    Above, Limiters, NotCapable, Qcn, Quantity, RATE_MAX, Red, Result, Routing, Sampling, Scenario, SharedBuffer,
+    Split, Wred, WredEcn,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -188,11 +188,10 @@ pub(super) fn memory(network: &Network<'_>, i: usize) -> (u64, u64, u64) {
 
 /// Bytes of its own that a priority has.
 fn reserved(buffer: &SharedBuffer) -> Reserved {
-    let or_all = |own: Option<Bytes>| own.unwrap_or(buffer.reserved).as_bytes() as u32;
     Reserved {
         lossless: buffer.reserved.as_bytes() as u32,
-        lossy: or_all(buffer.lossy_reserved),
-        egress: or_all(buffer.egress_reserved),
+        lossy: buffer.lossy_reserved().as_bytes() as u32,
+        egress: buffer.egress_reserved().as_bytes() as u32,
     }
 }
 

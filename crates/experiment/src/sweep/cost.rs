@@ -1,6 +1,7 @@
 //! How long cells will take, from their scenarios alone: long ones start first, so that none is alone at the end.
 
 use super::cell::Cell;
+use sluicenet_proto::time::Duration;
 use sluicenet_scenario::{FlowFileContent, Scenario, Workload};
 
 /// The work of a run at the level of flows, which simulates no packets, over that of packets.
@@ -18,7 +19,7 @@ pub fn longest_first<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Vec<usize
 /// most what the hosts' links carry until the scenario's end. At least 1.
 pub fn expected_bytes(s: &Scenario) -> f64 {
     let line = s.topology.link.rate.as_bps() as f64 / 8.0 * f64::from(s.topology.counts().hosts);
-    let duration_s = s.duration.map(|duration| seconds(duration.as_ps()));
+    let duration_s = s.duration.map(Duration::as_secs_f64);
     let carried = duration_s.map_or(f64::INFINITY, |seconds| line * seconds);
     let asked: f64 = s.workloads.iter().map(|w| asked_bytes(w, s, line, duration_s.unwrap_or(0.0))).sum();
     let bytes = asked.min(carried).max(1.0);
@@ -37,7 +38,7 @@ fn asked_bytes(workload: &Workload, s: &Scenario, line: f64, duration_s: f64) ->
             let mut from = 0.0;
             let mut bytes = 0.0;
             for phase in &w.phases {
-                let until = seconds(phase.until.as_ps());
+                let until = phase.until.as_secs_f64();
                 bytes += (until - from) * phase.rate.as_bps() as f64 / 8.0;
                 from = until;
             }
@@ -55,7 +56,7 @@ fn asked_bytes(workload: &Workload, s: &Scenario, line: f64, duration_s: f64) ->
             // Connections of a matrix have sizes of their own or none.
             FlowFileContent::Htsim { .. } => endless(hosts),
         },
-        Workload::Poisson(w) => w.load * line * seconds(w.until.as_ps()),
+        Workload::Poisson(w) => w.load * line * w.until.as_secs_f64(),
         Workload::Background(w) => {
             let a_second = 1e12 * w.load / w.inter_arrival.mean().max(1.0);
             hosts * a_second * duration_s * w.flow_size.mean()
@@ -70,10 +71,6 @@ fn asked_bytes(workload: &Workload, s: &Scenario, line: f64, duration_s: f64) ->
             w.queries.map_or(endless(hosts), |queries| queries as f64 * query)
         }
     }
-}
-
-fn seconds(ps: u64) -> f64 {
-    ps as f64 / 1e12
 }
 
 #[cfg(test)]

@@ -78,17 +78,17 @@ fn axis(figures: &[&Figures], name: &str) -> SheetValues {
     let first = values.peek().cloned();
     let all: Vec<Option<Setting>> = texts.iter().map(|text| text.and_then(|_| values.next())).collect();
     macro_rules! column {
-        ($kind:ident, $from:ident) => {
+        ($kind:ident) => {
             SheetValues::$kind(
-                all.into_iter().map(|v| if let Some(Setting::$from(x)) = v { Some(x) } else { None }).collect(),
+                all.into_iter().map(|v| if let Some(Setting::$kind(x)) = v { Some(x) } else { None }).collect(),
             )
         };
     }
     match first {
-        Some(Setting::Bool(_)) => column!(Bool, Bool),
-        Some(Setting::Int(_)) => column!(Int, Int),
-        Some(Setting::Real(_)) => column!(Real, Real),
-        Some(Setting::Text(_)) | None => column!(Text, Text),
+        Some(Setting::Bool(_)) => column!(Bool),
+        Some(Setting::Int(_)) => column!(Int),
+        Some(Setting::Real(_)) => column!(Real),
+        Some(Setting::Text(_)) | None => column!(Text),
     }
 }
 

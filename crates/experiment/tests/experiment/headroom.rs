@@ -48,3 +48,20 @@ fn the_headroom_is_enough_and_two_frames_less_are_not() {
         assert!(lost(needed - 2 * FRAME) > 0 && lost(frames * FRAME - 1) > 0, "{cable}");
     }
 }
+
+#[test]
+fn links_without_a_row_and_rows_that_are_too_small_are_named() {
+    let warned = |cable: &str, headroom: &str| -> Vec<String> {
+        let row = format!("[[pfc.link]]\nrate = \"100 Gb/s\"\ncable = \"{cable}\"\nheadroom = \"{headroom}\"\n");
+        let text = slow_receiver("40 m", "\"auto\"").replacen("[[workload]]", &format!("{row}[[workload]]"), 1);
+        let scenario = Scenario::parse(&text.replacen("headroom = \"auto\"\n", "", 1), "t").unwrap().scenario;
+        let all = sluicenet_experiment::build::outline(&scenario).unwrap().warnings;
+        all.iter().map(ToString::to_string).filter(|warning| warning.contains("headroom")).collect()
+    };
+    assert_eq!(warned("40 m", "34914 B"), Vec::<String>::new());
+    let [unlisted] = &warned("300 m", "90 KB")[..] else { panic!() };
+    let says = "no row of [[pfc.link]] is for links of 100 Gb/s with 200 ns of cable: they have the computed headroom";
+    assert!(unlisted.contains(says), "{unlisted}");
+    let [small] = &warned("40 m", "34913 B")[..] else { panic!() };
+    assert!(small.contains("frames can be lost there"), "{small}");
+}

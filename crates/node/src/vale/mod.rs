@@ -500,14 +500,8 @@ impl<F: Copy> Vale<F> {
     }
 
     fn give_up(&mut self, k: Port, reason: DropReason, free: &mut impl FnMut(F)) {
+        self.drain(k, PrioritySet::ALL, reason, free);
         let port = &mut self.ports[k];
-        port.ready = PrioritySet::NONE;
-        for class in &mut self.classes {
-            class.drain(k, &mut |frame| {
-                port.counters.dropped.count(reason, 1);
-                free(frame);
-            });
-        }
         self.receiver_queues.drain(k, &mut |frame| {
             port.counters.dropped.count(reason, 1);
             free(frame);
@@ -517,16 +511,21 @@ impl<F: Copy> Vale<F> {
     /// Drops the frames of some classes that wait for port `k`, where nobody receives now.
     #[cold]
     pub fn give_up_classes(&mut self, k: Port, classes: PrioritySet, reason: DropReason, free: &mut impl FnMut(F)) {
+        self.drain(k, classes, reason, free);
         let port = &mut self.ports[k];
-        for (p, class) in self.classes.iter_mut().enumerate().filter(|&(p, _)| classes.contains(p as Priority)) {
-            class.drain(k, &mut |frame| {
+        if let (true, Health::Moving(_) | Health::Stuck(_)) = (port.ready.is_empty(), port.health) {
+            port.health = Health::Moving(None);
+        }
+    }
+
+    fn drain(&mut self, k: Port, classes: PrioritySet, reason: DropReason, free: &mut impl FnMut(F)) {
+        let port = &mut self.ports[k];
+        for p in classes.iter() {
+            self.classes[usize::from(p)].drain(k, &mut |frame| {
                 port.counters.dropped.count(reason, 1);
                 free(frame);
             });
-            port.ready.remove(p as Priority);
-        }
-        if let (true, Health::Moving(_) | Health::Stuck(_)) = (port.ready.is_empty(), port.health) {
-            port.health = Health::Moving(None);
+            port.ready.remove(p);
         }
     }
 

@@ -164,6 +164,16 @@ impl SharedBuffer {
         self.size.is_some() || self.shared.is_some() || !self.levels.is_empty()
     }
 
+    /// Bytes of its own that a lossy priority has at an input.
+    pub fn lossy_reserved(&self) -> Bytes {
+        self.lossy_reserved.unwrap_or(self.reserved)
+    }
+
+    /// Bytes of its own that a lossy queue has at an output.
+    pub fn egress_reserved(&self) -> Bytes {
+        self.egress_reserved.unwrap_or(self.reserved)
+    }
+
     /// Whether switches have a buffer for each port.
     pub(crate) fn is_off(&self) -> bool {
         !self.is_on()

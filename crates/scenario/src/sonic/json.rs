@@ -1,5 +1,6 @@
 //! `config_db.json` as tables of rows of fields, each of which knows where it stands.
 
+use crate::setting::shown;
 use crate::{Error, Result};
 use core::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -10,8 +11,6 @@ use std::sync::Arc;
 
 /// The largest file read.
 const BYTES_MAX: usize = 64 << 20;
-/// Characters of a name from a file that an error repeats.
-const SHOWN_CHARS_MAX: usize = 60;
 
 /// The bytes of a value in the text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,11 +122,6 @@ impl ConfigDb {
     pub(super) fn line(&self, at: Place) -> u32 {
         self.error(at, "").diagnostic().line
     }
-}
-
-/// As much of a name as an error repeats.
-pub(super) fn shown(name: &str) -> String {
-    name.chars().take(SHOWN_CHARS_MAX).collect()
 }
 
 struct Reader<'a> {

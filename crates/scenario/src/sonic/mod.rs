@@ -70,14 +70,6 @@ pub(crate) fn merged<'d>(
     Ok(Cow::Owned(all))
 }
 
-/// The same for the places of a whole scenario.
-pub(crate) fn merged_shared(doc: &Arc<Document>, files: &mut Files) -> Result<Arc<Document>> {
-    Ok(match merged(doc, files, &mut Vec::new())? {
-        Cow::Borrowed(_) => Arc::clone(doc),
-        Cow::Owned(merged) => Arc::new(merged),
-    })
-}
-
 /// Adds the keys of a section that the scenario does not give.
 fn add(own: &mut Table, keys: Table, section: &str) {
     // Groups and strict priorities belong together, and so do both ways to give the size of a memory.

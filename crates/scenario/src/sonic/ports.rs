@@ -1,6 +1,7 @@
 //! The settings of each port, by way of the maps and profiles that its rows name.
 
-use super::json::{ConfigDb, Row, Text, shown};
+use super::json::{ConfigDb, Row, Text};
+use crate::setting::shown;
 use crate::units::closest;
 use crate::{Error, Result};
 use std::collections::BTreeMap;

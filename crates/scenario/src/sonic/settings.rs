@@ -1,7 +1,8 @@
 //! The keys of a scenario that a `config_db.json` gives.
 
-use super::json::{ConfigDb, Place, Row, Text, shown};
+use super::json::{ConfigDb, Place, Row, Text};
 use super::ports::{CLASSES, Ports};
+use crate::setting::shown;
 use crate::tree::{Entry, Node, Span, Table, Value};
 use crate::{Error, Length, Quantity, Result, Warning};
 use std::collections::{BTreeMap, BTreeSet};
@@ -491,12 +492,15 @@ impl<'a> Conversion<'a> {
 
     /// The headroom by speed and cable, of all ports of the file.
     fn headrooms(&mut self, classes: &[Class; CLASSES]) -> Result<()> {
-        let Some(group) = classes.iter().find(|class| class.is_lossless).map(|class| class.group) else {
+        // Rows for links would win over the scenario's `headroom`.
+        if ["headroom", "link"].iter().any(|key| (self.given)("pfc", key)) {
             return Ok(());
-        };
+        }
+        let groups: BTreeSet<u8> = classes.iter().filter(|class| class.is_lossless).map(|class| class.group).collect();
+        let ports = self.ports.names.clone();
         let mut known: Vec<(u64, Length, u64)> = Vec::new();
         let mut unknown: Vec<(u64, Place)> = Vec::new();
-        for port in self.ports.names.clone() {
+        for (port, &group) in ports.iter().flat_map(|port| groups.iter().map(move |group| (port, group))) {
             let Some(xoff) = self.ports.group(port, group)?.and_then(|profile| profile.get("xoff")) else { continue };
             let headroom = self.db.number(xoff, "xoff", 0, SIZE_MAX)?;
             let (Some(speed), Some((cable, at))) = (self.speed(port)?, self.cable(port)?) else {

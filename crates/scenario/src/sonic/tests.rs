@@ -102,6 +102,9 @@ fn a_scenario_has_the_keys_of_its_file_unless_it_gives_them() {
     assert_eq!((own.buffer.shared, own.buffer.size), (None, Some(crate::Bytes(9_000_000))));
     assert_eq!((own.buffer.lossless_dynamic_th, own.buffer.lossy_dynamic_th), (2.0, 3.0));
     assert!(own.ets.config.unwrap().groups().is_empty());
+    // One headroom for all links replaces the rows of the file.
+    let own = scenario("[switch]\nsonic = \"config_db.json\"\n[pfc]\nheadroom = \"20 KB\"\n");
+    assert_eq!((own.pfc.headroom, own.pfc.links.len()), (Some(crate::Bytes(20_000)), 0));
     // [scenario] says whether the network is lossless.
     assert!(!scenario("[switch]\nsonic = \"config_db.json\"\n[scenario]\nflow_control = \"LL\"").pfc.enabled);
 }
@@ -377,6 +380,22 @@ fn ports_that_differ_need_a_choice() {
     assert!(["45056 B", "110592 B"].iter().all(|bytes| of("Ethernet4").contains(bytes)));
     let error = read(&text, Some("Ethernet9")).unwrap_err();
     assert!(error.to_string().contains("it has Ethernet4, Ethernet0"), "{error}");
+}
+
+#[test]
+fn lossless_groups_with_two_headrooms_need_one_of_the_scenario() {
+    let two = "\"Ethernet4|3\": { \"profile\": \"pg_lossless_100000_300m_profile\" },\n        \"Ethernet4|4\": { \"profile\": \"pg";
+    let text = with("\"Ethernet4|3-4\": { \"profile\": \"pg", two).replacen(
+        "4|4\": { \"profile\": \"pg_lossless_100000_300m",
+        "4|4\": { \"profile\": \"pg_lossless_100000_40m",
+        1,
+    );
+    let (_, _, at, message, _, hint) = refused(&text);
+    assert_eq!(message, "ports of 100000 Mb/s with 300 m of cable have headrooms of 110592 B and 45056 B");
+    assert_eq!((at.as_str(), hint.as_str()), ("\"45056\"", "give pfc.headroom in the scenario"));
+    let (db, _) = parse_config_db("c.json", text.as_bytes()).unwrap();
+    let given = |section: &str, key: &str| (section, key) == ("pfc", "headroom");
+    assert!(settings(&db, None, &given).is_ok());
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The QoS part of a `config_db.json` from a scenario.
 
 use crate::model::{BufferPolicy, Scenario, Wred};
-use crate::units::Bytes;
 use crate::{Quantity, Result};
 use serde_json::{Map, Value, json};
 use sluicenet_proto::frame::PrioritySet;
@@ -215,7 +214,6 @@ impl Writer<'_> {
     fn pools(&mut self, memory: SwitchMemory) -> Result<()> {
         let buffer = &self.s.buffer;
         let text = |bytes: u64| bytes.to_string();
-        let or_all = |own: Option<Bytes>| own.unwrap_or(buffer.reserved).as_bytes();
         let lossless = self.exponent("lossless_dynamic_th", buffer.lossless_dynamic_th)?;
         let lossy = self.exponent("lossy_dynamic_th", buffer.lossy_dynamic_th)?;
         let egress = self.exponent("egress_dynamic_th", buffer.egress_dynamic_th)?;
@@ -229,9 +227,9 @@ impl Writer<'_> {
         let shared = text(memory.shared);
         self.row("BUFFER_POOL", "egress_lossy_pool", json!({ "type": "egress", "mode": "dynamic", "size": shared }));
         let profile = |pool: &str, th: &str, size: u64| json!({ "pool": pool, "dynamic_th": th, "size": text(size) });
-        let own = or_all(buffer.lossy_reserved);
+        let own = buffer.lossy_reserved().as_bytes();
         self.row("BUFFER_PROFILE", "ingress_lossy_profile", profile("ingress_lossless_pool", &lossy, own));
-        let own = or_all(buffer.egress_reserved);
+        let own = buffer.egress_reserved().as_bytes();
         self.row("BUFFER_PROFILE", "egress_lossy_profile", profile("egress_lossy_pool", &egress, own));
         let unbounded = json!({ "pool": "egress_lossless_pool", "static_th": size, "size": "0" });
         self.row("BUFFER_PROFILE", "egress_lossless_profile", unbounded);

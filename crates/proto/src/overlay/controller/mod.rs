@@ -222,19 +222,17 @@ impl Controller {
     }
 
     fn resolve(&mut self, now: Instant, message: &Repr, station: Option<StationId>) -> Repr {
-        let learns = now < self.learns_until && station.is_none_or(|s| !self.stations.contains_key(&s));
-        let entry = station.and_then(|s| self.stations.get_mut(&s)).filter(|e| !e.mapping.location.is_unspecified());
-        match entry {
-            Some(entry) => {
+        match station.and_then(|s| self.stations.get_mut(&s)) {
+            Some(entry) if !entry.mapping.location.is_unspecified() => {
                 entry.asked.insert(message.server);
                 self.counters.known += 1;
                 let ip = if message.kind == Kind::ResolveIp { message.ip } else { entry.mapping.ip };
                 Mapping { ip, ..entry.mapping }.message(Kind::Answer, message.server, message.request)
             }
-            None => {
+            gone => {
                 self.counters.unknown += 1;
                 // A question about an IP address must not wait: the server of the station that asks sends it to all servers.
-                let is_busy = learns && message.kind == Kind::ResolveMac;
+                let is_busy = message.kind == Kind::ResolveMac && gone.is_none() && now < self.learns_until;
                 let status = if is_busy { Status::Busy } else { Status::Unknown };
                 let nowhere = Repr { location: Ipv4Addr::UNSPECIFIED, version: self.version, ..*message };
                 Repr { kind: Kind::Answer, status, epoch: self.epoch, ..nowhere }
