@@ -24,7 +24,7 @@ const WORKLOADS_MAX: usize = 256;
 /// A scenario as loaded, with all it came from.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The scenario itself, without the variations of `[sweep]`.
+    /// The scenario itself, without the variations of `[sweep]`. A list of one value there varies nothing and is a setting.
     pub scenario: Scenario,
     /// The file's name.
     pub file: String,
@@ -125,15 +125,15 @@ impl Loaded {
             }
         }
         let mut warnings = Vec::new();
-        let document = Arc::new(document);
-        let merged = sonic::merged(&document, &mut files, &mut warnings)?;
+        let base = Arc::new(sweep::base(&document)?);
+        let merged = sonic::merged(&base, &mut files, &mut warnings)?;
         let mut scenario = read(&merged, &mut files, &mut warnings)?;
-        sweep::check(&document)?;
         scenario.tables = tables_of(&document)?;
         scenario.locations = Locations::new(match merged {
-            Cow::Borrowed(_) => Arc::clone(&document),
+            Cow::Borrowed(_) => Arc::clone(&base),
             Cow::Owned(merged) => Arc::new(merged),
         });
+        let document = Arc::new(document);
         warnings.extend(idle_oversubscription(&document, &scenario)?);
         warnings.extend(idle_xco(&document, &scenario)?);
         warnings.extend(changed_default(&document, &scenario)?);

@@ -77,16 +77,19 @@ impl Axis<'_> {
     fn key(&self) -> String {
         self.parts.iter().map(|p| p.0.as_str()).collect::<Vec<_>>().join(".")
     }
+    /// Whether it is given on top of the file; its first parts may then be those of a table in the file.
+    fn is_override(&self) -> bool {
+        self.parts.iter().any(|part| part.1.is_override())
+    }
 }
 
 /// Overrides win over the sweep of the file: a value fixes a key that the file varies, and a list replaces the file's
 /// list.
 fn overrule(doc: &Document, axes: &mut Vec<Axis<'_>>) {
-    let on_top = |axis: &Axis<'_>| axis.parts[0].1.is_override();
-    let (others, mut of_file): (Vec<_>, Vec<_>) = axes.drain(..).partition(on_top);
+    let (others, mut of_file): (Vec<_>, Vec<_>) = axes.drain(..).partition(Axis::is_override);
     of_file.retain(|axis| doc.override_of(&axis.key()).is_none());
     for other in others {
-        match of_file.iter_mut().find(|axis| !on_top(axis) && axis.key() == other.key()) {
+        match of_file.iter_mut().find(|axis| !axis.is_override() && axis.key() == other.key()) {
             Some(axis) => *axis = other,
             None => of_file.push(other),
         }
@@ -94,9 +97,16 @@ fn overrule(doc: &Document, axes: &mut Vec<Axis<'_>>) {
     *axes = of_file;
 }
 
-/// Refuses a sweep that could not be expanded, before anyone tries.
-pub(super) fn check(doc: &Document) -> Result<()> {
-    axes(doc).map(|_| ())
+/// The scenario without the variations of its sweep: a list of one value varies nothing and is a setting. A sweep that could
+/// not be expanded is refused, before anyone tries.
+pub(super) fn base(doc: &Document) -> Result<Document> {
+    let mut base = doc.clone();
+    for axis in axes(doc)? {
+        if let [value] = axis.values {
+            base.set(&axis.parts, value.clone())?;
+        }
+    }
+    Ok(base)
 }
 
 /// Refuses an axis or an override of a seed where other seeds are given.
@@ -164,11 +174,8 @@ pub(super) struct Shown {
 /// The axes, and those of the file that overrides fix.
 pub(super) fn shown(doc: &Document) -> Result<Vec<Shown>> {
     let labels = |values: &[Node]| values.iter().map(Node::label).collect::<Vec<_>>();
-    let of_file: Vec<(String, Vec<String>)> = written(doc)?
-        .iter()
-        .filter(|axis| !axis.parts[0].1.is_override())
-        .map(|axis| (axis.key(), labels(axis.values)))
-        .collect();
+    let of_file: Vec<(String, Vec<String>)> =
+        written(doc)?.iter().filter(|axis| !axis.is_override()).map(|axis| (axis.key(), labels(axis.values))).collect();
     let show = |key: String, given: Vec<String>, is_fixed: bool| {
         let mut seen = BTreeSet::new();
         let values: Vec<String> = given.into_iter().filter(|value| seen.insert(value.clone())).collect();

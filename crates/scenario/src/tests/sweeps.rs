@@ -63,6 +63,20 @@ fn no_sweep_is_one_variant() {
 }
 
 #[test]
+fn a_list_of_one_value_is_a_setting_of_the_base() {
+    let text = format!("{MINIMAL}{SWEEP}");
+    let overrides = ["sweep.\"scenario.flow_control\"=[\"ZZ\"]".to_owned(), "sweep.scenario.seed=[3]".to_owned()];
+    let loaded = Scenario::parse_in(&text, "t.toml", None, &overrides).unwrap();
+    assert_eq!((loaded.scenario.flow_control(), loaded.scenario.seed), (FlowControl::Zz, 3));
+    // The list of several varies, and the base has its own value.
+    assert_eq!(loaded.scenario.tcp.congestion, Congestion::Cubic);
+    let variants = loaded.expand_sweep().unwrap();
+    let labels: Vec<&str> = variants.iter().map(|v| v.label.as_str()).collect();
+    assert_eq!(labels, ["flow_control=ZZ congestion=newreno seed=3", "flow_control=ZZ congestion=cubic seed=3"]);
+    assert_eq!(variants[1].scenario, loaded.scenario);
+}
+
+#[test]
 fn a_sweep_reaches_into_workloads_and_whole_tables() {
     let text = format!("{MINIMAL}[sweep]\n\"workload.0.bytes\" = [\"1 KB\", \"2 KB\"]\nworkload.0.dst = [2, 3]\n");
     let variants = parse(&text).unwrap().expand_sweep().unwrap();
