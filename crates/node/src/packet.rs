@@ -513,6 +513,11 @@ impl AdapterFrame for Packet {
     fn serial(&self) -> u16 {
         self.serial
     }
+    /// Adapters place the packets of queue pairs.
+    #[inline(always)]
+    fn is_placed(&self) -> bool {
+        self.kind == Kind::Roce
+    }
     #[inline(always)]
     fn set_serial(&mut self, serial: u16) {
         self.serial = serial;

@@ -214,11 +214,11 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let zfabric = general.has_stack(Hypervisor::ZFabric);
     let zbridge = ZBridge::read(&s_zbridge, zfabric)?;
     zbridge.check(&s_zbridge, zfabric, &server, counts)?;
-    let pulled = has_queue_pairs(&root).then(|| Bytes(2 * (framing.mtu.0 + framing.header_bytes())));
-    let adapter = Adapter::read(&s_adapter, set, topology.routing, &zbridge, pulled)?;
-    adapter.check(&s_adapter, &zbridge, warnings)?;
-    if pulled.is_some() {
-        adapter.warn_of_paths(&s_adapter, root.section("topology")?.line("routing"), warnings);
+    let pairs = settings_of_queue_pairs(&root, &framing)?;
+    let adapter = Adapter::read(&s_adapter, set, topology.routing, &zbridge, pairs.as_ref())?;
+    adapter.check(&s_adapter, &zbridge, pairs.as_ref(), warnings)?;
+    if let Some(pairs) = &pairs {
+        adapter.warn_of_paths(&s_adapter, pairs, root.section("topology")?.line("routing"), warnings);
     }
     let smallest = smallest_buffer(&topology, (&s_switch, &switch), (&s_adapter, &adapter), &framing)?;
     let s_pfc = root.section("pfc")?;
@@ -438,13 +438,23 @@ impl Managed<'_> {
     }
 }
 
-/// Whether a workload has `transport = "roce"`, before workloads are read.
-fn has_queue_pairs(root: &Section<'_>) -> bool {
+/// The settings of queue pairs that an adapter's defaults depend on, if a workload has `transport = "roce"`. Workloads are not
+/// read yet.
+fn settings_of_queue_pairs(root: &Section<'_>, framing: &Framing) -> Result<Option<QueuePairs>> {
     let is_roce = |table: &tree::Table| {
         table.get("transport").is_some_and(|e| matches!(&e.node.value, Value::Text(t) if t == Transport::Roce.word()))
     };
     // Tables that cannot be read are refused later.
-    root.raw_tables("workload").unwrap_or_default().into_iter().any(|(table, _)| is_roce(table))
+    let workloads = root.raw_tables("workload").unwrap_or_default();
+    let of_pairs = workloads.iter().filter(|(table, _)| is_roce(table)).count();
+    if of_pairs == 0 {
+        return Ok(None);
+    }
+    Ok(Some(QueuePairs {
+        buffer: Bytes(2 * (framing.mtu.0 + framing.header_bytes())),
+        timeout: Roce::read(&root.section("roce")?)?.timeout,
+        has_others: of_pairs < workloads.len(),
+    }))
 }
 
 /// Settings of queue pairs and of their congestion control, where workloads have queue pairs.

@@ -2,7 +2,7 @@
 
 use super::xco::{Role, XcoStages};
 use super::{Plan, congestion, framing, lossless, repetition, watermarks};
-use sluicenet_node::adapter::{self, AdapterConfig};
+use sluicenet_node::adapter::{self, AdapterConfig, Patience};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::link::Direction;
 use sluicenet_node::packet::Address;
@@ -117,7 +117,7 @@ fn server_config(
         rate: links.iter().map(|(out, _)| out.rate).collect(),
         repetition: links.iter().map(|(out, into)| repetition(scenario, into, out)).collect(),
         marks: marks.expect("a host has a link"),
-        resequencing: a.resequencing,
+        resequencing: a.resequencing.map(|buffered| Patience { buffered, placed: a.reordering.unwrap_or(buffered) }),
         ets: scenario.ets.config.clone().map(Arc::new),
         notifications: scenario.qcn.is_some(),
         source: scenario.qcn.as_ref().and_then(|qcn| congestion::source(scenario, plan, qcn)),

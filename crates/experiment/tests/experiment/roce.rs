@@ -127,6 +127,38 @@ fn pauses_of_another_rack_slow_a_victim_and_dcqcn_spares_it() {
     assert!(pfc < 6_500.0 && controlled > 2.0 * pfc, "{pfc} and {controlled} Mb/s");
 }
 
+/// 64 senders into one host, beside a victim from another sender to another host of the receiver's leaf. 128 hosts, eight
+/// spines, no oversubscription.
+fn incast_beside_a_victim(gbps: u64, routing: &str) -> String {
+    let flow = "bytes = \"256 KB\"\ntransport = \"roce\"\npriority = 3\n";
+    format!(
+        "[topology]\nkind = \"xgft\"\nm = [32, 4]\nw = [1, 8]\nlink_rate = \"{gbps} Gb/s\"\nrouting = \"{routing}\"\n\
+         [[topology.level]]\nlevel = 2\nrate = \"{} Gb/s\"\n{PFC}[[workload]]\nkind = \"incast\"\nsenders = \"16-79\"\n\
+         receiver = 0\n{flow}[[workload]]\nkind = \"flow\"\nsrc = 80\ndst = 1\n{flow}",
+        4 * gbps
+    )
+}
+
+#[test]
+fn early_packets_stop_no_link_so_that_a_sprayed_incast_takes_as_long_as_its_last_link_needs() {
+    // 250 packets of 1,106 B on the wire, and 16 B more in the first.
+    let message = 250 * (1024 + 82) + 16;
+    for (gbps, ps_per_byte) in [(10, 800), (100, 80)] {
+        for routing in ["ecmp", "spray"] {
+            let outcome = execute(&incast_beside_a_victim(gbps, routing), 1, None);
+            let round = outcome.queries[0].completion_ps.expect("the incast ends");
+            let link = 64 * message * ps_per_byte;
+            // The first packet's way is 0.2 %.
+            assert!((link..link + link / 400).contains(&round), "{gbps} Gb/s, {routing}: {round} ps, not {link} ps");
+            // Pauses end with the incast: the victim has its own message left at most.
+            let victim = outcome.flow_fct_ps[0];
+            assert!(victim < round + message * ps_per_byte, "{gbps} Gb/s, {routing}: {victim} ps beside {round} ps");
+            let flows = outcome.flows;
+            assert_eq!((flows.retransmissions, flows.timeouts, outcome.totals.dropped), (0, 0, 0), "{routing}");
+        }
+    }
+}
+
 #[test]
 fn without_pfc_go_back_n_delivers_every_message() {
     let lossy = "[switch]\nbuffer = \"20 KB\"\n[roce]\ntimeout = \"500 us\"\nack_every = 4\n";
@@ -163,13 +195,15 @@ fn queue_pairs_come_and_go() {
 #[test]
 fn one_thread_or_several_write_the_same_bytes() {
     let mut rng = Rng::from_words(&[2015]);
-    for case in 0..3 {
+    for case in 0..4 {
         let (seed, enabled) = (rng.below(1 << 32), case > 0);
+        let routing = if case == 3 { "spray" } else { "ecmp" };
         let pfc = if case == 2 { "[switch]\nbuffer = \"30 KB\"\n" } else { PFC };
         let text = format!(
             "[scenario]\nseed = {seed}\nduration = \"3 ms\"\n[topology]\nkind = \"k-ary-n-tree\"\nk = 2\nn = 3\n\
-             link_rate = \"40 Gb/s\"\n{pfc}{MARKS}[dcqcn]\nenabled = {enabled}\n[roce]\ntimeout = \"200 us\"\n\
-             [[workload]]\nkind = \"permutation\"\npattern = \"hotspot(2)\"\ntransport = \"roce\"\npriority = 3\n\
+             routing = \"{routing}\"\nlink_rate = \"40 Gb/s\"\n{pfc}{MARKS}[dcqcn]\nenabled = {enabled}\n\
+             [roce]\ntimeout = \"200 us\"\n[[workload]]\nkind = \"permutation\"\npattern = \"hotspot(2)\"\n\
+             transport = \"roce\"\npriority = 3\n\
              [record]\nlimiters = \"500 us\"\npauses = true\nqueues = \"10 us\"\npcapng = [\"host 1\"]\n"
         );
         assert_same_bytes(&format!("roce-{case}"), |threads, dir| drop(execute(&text, threads, Some(dir.0.clone()))));

@@ -3,7 +3,7 @@
 use super::link::Link;
 use super::resequencer::Resequencer;
 use super::source::Source;
-use super::{Adapter, AdapterConfig, AdapterFrame, key};
+use super::{Adapter, AdapterConfig, AdapterFrame, Patience, key};
 use crate::device::PortId;
 use crate::pool::{Handle, Pool};
 use alloc::collections::BTreeMap;
@@ -13,7 +13,7 @@ use core::fmt::Debug;
 use sluicenet_proto::cee::ets::{Ets, EtsConfig};
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Priority, PrioritySet};
 use sluicenet_proto::routing::Router;
-use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::time::Instant;
 
 /// A kind of adapter, for which the code of a server is compiled.
 pub trait Kind: Debug + Send {
@@ -203,8 +203,7 @@ impl Several {
 /// The order of the frames between two adapters.
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
-    /// Longest wait of a frame for an earlier one.
-    pub patience: Duration,
+    pub patience: Patience,
     /// The next serial number by destination and priority.
     serials: BTreeMap<u32, u16>,
     /// Early frames by sender and priority.
@@ -230,7 +229,7 @@ impl Sequence {
         let mut released = [0; PRIORITIES];
         for (key, r) in self.early.iter_mut().filter(|(_, r)| r.deadline <= now) {
             while r.deadline <= now {
-                released[(key & 7) as usize] += r.give_up(self.patience, deliver);
+                released[(key & 7) as usize] += r.give_up(deliver);
             }
         }
         released

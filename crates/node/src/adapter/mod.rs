@@ -33,7 +33,7 @@ use sluicenet_proto::units::Rate;
 use extended::Several;
 pub use extended::{Any, Basic, Extended, Kind};
 use link::Link;
-use resequencer::{Early, MAX_EARLY};
+use resequencer::Early;
 
 /// Queueing of frames for the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,22 @@ pub enum Queueing {
     Voq,
     /// One queue for each priority.
     Fifo,
+}
+
+/// Longest wait of a frame for an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// In the receive buffer, and of classes that lose frames.
+    pub buffered: Duration,
+    /// In the host's memory, of classes under flow control: an earlier frame is rather late than lost.
+    pub placed: Duration,
+}
+
+impl Patience {
+    /// The same for all frames.
+    pub fn alike(longest: Duration) -> Patience {
+        Patience { buffered: longest, placed: longest }
+    }
 }
 
 /// Settings of an adapter.
@@ -63,8 +79,8 @@ pub struct AdapterConfig {
     pub repetition: Vec<Option<Repetition>>,
     /// Watermarks of the receive buffer. Above XOFF it holds the frames that all links still bring.
     pub marks: Watermarks,
-    /// Longest wait of a frame for an earlier one. Without this setting there is no resequencing.
-    pub resequencing: Option<Duration>,
+    /// How long frames wait for earlier ones. Without this setting there is no resequencing.
+    pub resequencing: Option<Patience>,
     /// Enhanced transmission selection among priorities; the queues take turns without it.
     pub ets: Option<Arc<EtsConfig>>,
     /// Whether there are congestion notifications, which end in the adapter.
@@ -90,6 +106,8 @@ impl AdapterConfig {
 pub trait AdapterFrame: Frame {
     /// Its serial number, which counts only where paths can reorder.
     fn serial(&self) -> u16;
+    /// Whether the adapter places its payload in the host's memory as it comes, early or not.
+    fn is_placed(&self) -> bool;
     /// Sets the number.
     fn set_serial(&mut self, serial: u16);
     /// Sets the path. A frame without room for it keeps the default path.
@@ -450,12 +468,16 @@ impl Adapter {
         deliver: &mut impl FnMut(Handle),
     ) {
         let frame = pool.frame(at);
-        let (p, len) = (frame.priority(), frame.len());
+        let p = frame.priority();
+        // A frame in the host's memory takes no room in the receive buffer, so that its wait stops no link.
+        let is_placed = frame.is_placed();
+        let len = if is_placed { 0 } else { frame.len() };
+        let is_late = is_placed && self.config.lossless.contains(p);
         let room = self.capacity(p).saturating_sub(self.received_bytes[p as usize]);
         let Some(sequence) = self.extended.as_mut().and_then(|extended| extended.sequence.as_mut()) else {
             return deliver(at);
         };
-        let patience = sequence.patience;
+        let until = now + if is_late { sequence.patience.placed } else { sequence.patience.buffered };
         let r = sequence.of_sender(frame);
         let ahead = frame.serial().wrapping_sub(r.next) as i16;
         if ahead < 0 {
@@ -466,18 +488,18 @@ impl Adapter {
         if ahead == 0 {
             r.next = r.next.wrapping_add(1);
             deliver(at);
-            let bytes = r.release(patience, deliver);
+            let bytes = r.release(deliver);
             return self.discharge(p, bytes);
         }
         let index = r.early.partition_point(|e| (e.serial.wrapping_sub(frame.serial()) as i16) < 0);
-        r.early.insert(index, Early { serial: frame.serial(), len, since: now, frame: at });
-        r.deadline = r.deadline.min(now + patience);
+        r.early.insert(index, Early { serial: frame.serial(), len, until, frame: at });
+        r.deadline = r.deadline.min(until);
         self.deadline = self.deadline.min(r.deadline);
         // When the buffer is full, or too many frames are early, the missing frames are given up.
-        let crowded = r.early.len() > MAX_EARLY || len > room;
+        let crowded = r.is_crowded(is_placed) || len > room;
         self.charge(p, len);
         if crowded && let Some(sequence) = self.extended.as_mut().and_then(|extended| extended.sequence.as_mut()) {
-            let bytes = sequence.of_sender(frame).give_up(patience, deliver);
+            let bytes = sequence.of_sender(frame).give_up(deliver);
             self.discharge(p, bytes);
         }
     }

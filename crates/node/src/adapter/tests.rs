@@ -1,5 +1,6 @@
 //! Guarantees of an adapter with one link and with several.
 
+use super::resequencer::MAX_PLACED;
 use super::*;
 use crate::packet::{Address, FlowKey, Framing, Packet};
 use alloc::vec;
@@ -10,6 +11,7 @@ use sluicenet_proto::rng::Rng;
 use sluicenet_proto::routing::Policy;
 use sluicenet_proto::routing::tree::TreeRouter;
 use sluicenet_proto::routing::xgft::Xgft;
+use sluicenet_proto::transport::roce::{self, Data};
 
 fn config(queueing: Queueing, resequencing: Option<Duration>) -> Arc<AdapterConfig> {
     Arc::new(AdapterConfig {
@@ -20,7 +22,7 @@ fn config(queueing: Queueing, resequencing: Option<Duration>) -> Arc<AdapterConf
         quanta: 100,
         repetition: alloc::vec![None],
         marks: Watermarks { xoff: 5_000, xon: 3_000, capacity: 8_000, headroom: 3_000 },
-        resequencing,
+        resequencing: resequencing.map(Patience::alike),
         rate: alloc::vec![Rate::gbps(10)],
         ets: None,
         notifications: false,
@@ -298,6 +300,62 @@ fn frames_that_wait_for_an_earlier_one_fill_the_buffer_and_stop_the_wire() {
     a.resequence(Instant(0), &pool, at, &mut |at| came.push(at));
     assert_eq!((came.len(), a.received_bytes[2]), (9, 0));
     assert!(!a.stopped().contains(2));
+}
+
+/// A packet of a queue pair of host 1, with a serial number.
+fn of_queue_pair(serial: u16) -> Packet {
+    let flow = FlowKey { src: Address::new(1, 0), dst: Address::new(1, 0), sport: 1, dport: 1 };
+    let psn = serial.into();
+    let data = Data { psn, is_first: false, is_last: false, ack_request: false, len: 1024, offset: 0, message: 0 };
+    let mut packet = Packet::roce(flow, &roce::Packet::Data(data), false, 2, Framing::ETHERNET);
+    packet.set_serial(serial);
+    packet
+}
+
+#[test]
+fn early_packets_of_queue_pairs_take_no_room_and_stop_no_link() {
+    let mut pool = Pool::default();
+    let mut a = Adapter::new(1, config(Queueing::Voq, Some(Duration::from_ms(1))), None);
+    let mut came = Vec::new();
+    let mut receive = |a: &mut Adapter, packet: &Packet| {
+        let at = pool.insert(packet);
+        a.resequence(Instant(0), &pool, at, &mut |at| came.push(pool.frame(at).serial()));
+        came.len()
+    };
+    let most = MAX_PLACED as u16;
+    // 17 MB wait; the receive buffer holds 8,000 B. It holds a datagram that waits with them.
+    for serial in 2..=most {
+        assert_eq!(receive(&mut a, &of_queue_pair(serial)), 0);
+    }
+    assert_eq!((a.received_bytes[2], a.queued()), (0, u64::from(most) - 1));
+    let mut datagram = frame(1, 0, 2);
+    datagram.set_serial(1);
+    assert_eq!((receive(&mut a, &datagram), a.received_bytes[2]), (0, 1_000));
+    assert!(!a.stopped().contains(2));
+    assert_eq!((receive(&mut a, &of_queue_pair(0)), a.received_bytes[2]), (usize::from(most) + 1, 0));
+    // One more than may wait: the first gap is given up.
+    for serial in most + 2..=2 * most + 1 {
+        assert_eq!(receive(&mut a, &of_queue_pair(serial)), usize::from(most) + 1);
+    }
+    assert_eq!(receive(&mut a, &of_queue_pair(2 * most + 2)), 2 * usize::from(most) + 2);
+    assert_eq!((a.queued(), a.received_bytes[2]), (0, 0));
+    assert!(came.is_sorted());
+}
+
+#[test]
+fn packets_of_queue_pairs_wait_longer_where_none_is_lost() {
+    let patience = Patience { buffered: Duration::from_us(100), placed: Duration::from_ms(1) };
+    let deadline = |packet: &mut Packet, lossless: PrioritySet| {
+        let config = AdapterConfig { resequencing: Some(patience), lossless, ..(*config(Queueing::Voq, None)).clone() };
+        let (mut a, mut pool) = (Adapter::new(1, Arc::new(config), None), Pool::default());
+        packet.set_serial(1);
+        let at = pool.insert(packet);
+        a.resequence(Instant(0), &pool, at, &mut |_| panic!("early"));
+        a.poll_timeout().map(|at| Duration::from_ps(at.0))
+    };
+    let of_pair = |lossless| deadline(&mut of_queue_pair(1), PrioritySet(lossless));
+    assert_eq!((of_pair(1 << 2), of_pair(0)), (Some(patience.placed), Some(patience.buffered)));
+    assert_eq!(deadline(&mut frame(1, 0, 2), PrioritySet::ALL), Some(patience.buffered));
 }
 
 /// An adapter whose queues are limited by QCN.

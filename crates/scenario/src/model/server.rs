@@ -11,6 +11,9 @@ use sluicenet_proto::units::Rate;
 
 /// VMs of a server: 6 bits number them.
 pub(crate) const VM_MAX: u32 = 62;
+/// How long frames wait for earlier ones [d]: longer than any queue of the tables takes to drain (100 KB at 10 Gb/s: 80 us a
+/// hop), shorter than any retransmission timeout of TCP.
+const PATIENCE: Duration = Duration::from_ms(1);
 /// VMs of a server with two vNICs each: as many ports and two uplinks are what a virtual switch has.
 const VMS_OF_TWO: u32 = 31;
 
@@ -36,10 +39,10 @@ choices! {
 
 settings! {
     /// every server's network adapter
-    pub model struct Adapter in "adapter" (s, set: ParameterSet, routing: Routing, zbridge: &ZBridge, pulled: Option<Bytes>) {
+    pub model struct Adapter in "adapter" (s, set: ParameterSet, routing: Routing, zbridge: &ZBridge, pairs: Option<&QueuePairs>) {
         /// its transmit buffer; default two frames with transport = "roce"
         // A queue pair leaves its packets in memory until the link is free. A CNP could not slow those in a buffer.
-        buffer: Bytes [BUFFER] = pulled.unwrap_or(Bytes(512_000)),
+        buffer: Bytes [BUFFER] = pairs.map_or(Bytes(512_000), |pairs| pairs.buffer),
         /// from host to wire and from wire to host
         delay: Duration = set.plain_or(Duration::ZERO, Duration::from_ns(500)),
         /// one queue for each destination, or one for all
@@ -48,19 +51,45 @@ settings! {
         when_full: WhenFull = WhenFull::Stop,
         /// whether frames that overtook others wait for them; default true where frames of a flow take several paths
         let resequencing: bool = routing.divides_flows() && !zbridge.enabled,
-        /// the longest time that they wait; default 1 ms
-        // [d]: longer than any queue of the tables takes to drain (100 KB at 10 Gb/s: 80 us a hop), shorter than any
-        // retransmission timeout.
-        let resequencing_timeout: Duration [POSITIVE_TIME] = Duration::from_ms(1),
+        /// the longest time that they wait; default 1 ms, for packets of RoCE in a lossless class a quarter of roce.timeout
+        let resequencing_timeout: Option<Duration> [POSITIVE_TIME],
         /// How long it keeps frames that overtook others of their flow, to put them in order; not at all where absent.
         #[serde(serialize_with = "crate::units::canonical")]
-        field resequencing: Option<Duration> = resequencing.then_some(resequencing_timeout),
+        field resequencing: Option<Duration> = resequencing.then(|| resequencing_timeout.unwrap_or(PATIENCE)),
+        /// The same for packets of queue pairs in lossless classes.
+        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "crate::units::canonical")]
+        field reordering: Option<Duration> =
+            pairs.filter(|_| resequencing.is_some()).map(|pairs| resequencing_timeout.unwrap_or(pairs.patience())),
+    }
+}
+
+/// The settings of queue pairs that defaults of adapters depend on.
+pub(crate) struct QueuePairs {
+    /// The transmit buffer.
+    pub buffer: Bytes,
+    /// Time without progress after which packets are sent again.
+    pub timeout: Duration,
+    /// Whether there are flows of other transports, too.
+    pub has_others: bool,
+}
+
+impl QueuePairs {
+    /// How long packets of lossless classes wait for earlier ones [d]: pauses delay these for longer than queues do, and a
+    /// missing packet is reported before its sender's timer expires.
+    fn patience(&self) -> Duration {
+        Duration::from_ps(self.timeout.as_ps() / 4)
     }
 }
 
 impl Adapter {
     /// Checks how the keys relate.
-    pub(crate) fn check(&self, s: &Section<'_>, zbridge: &ZBridge, warn: &mut Vec<Warning>) -> Result<()> {
+    pub(crate) fn check(
+        &self,
+        s: &Section<'_>,
+        zbridge: &ZBridge,
+        pairs: Option<&QueuePairs>,
+        warn: &mut Vec<Warning>,
+    ) -> Result<()> {
         if self.resequencing.is_some() && zbridge.enabled {
             return Err(s
                 .error("resequencing", "zBridge puts frames in order: adapters need not")
@@ -71,17 +100,33 @@ impl Adapter {
             let message = "`resequencing_timeout` has no effect: resequencing is off".into();
             warn.push(Warning { file, line, message });
         }
+        if let (Some(patience), Some(pairs)) = (self.reordering, pairs)
+            && patience >= pairs.timeout
+        {
+            let (file, line) = s.line("resequencing_timeout");
+            let message =
+                "packets of RoCE that are sent again wait for the one that was lost: `resequencing_timeout` is not \
+                           shorter than roce.timeout"
+                    .into();
+            warn.push(Warning { file, line, message });
+        }
         Ok(())
     }
 
-    /// Warns of queue pairs whose packets overtake each other: the default of `buffer`, which is for packets that are sent, has
-    /// no room for those that wait.
-    pub(crate) fn warn_of_paths(&self, s: &Section<'_>, routing: (String, u32), warn: &mut Vec<Warning>) {
-        if self.resequencing.is_none() || s.has("buffer") {
+    /// Warns of flows beside queue pairs whose frames overtake each other: the default of `buffer`, which is for packets of
+    /// queue pairs, has no room for those that wait.
+    pub(crate) fn warn_of_paths(
+        &self,
+        s: &Section<'_>,
+        pairs: &QueuePairs,
+        routing: (String, u32),
+        warn: &mut Vec<Warning>,
+    ) {
+        if self.resequencing.is_none() || s.has("buffer") || !pairs.has_others {
             return;
         }
-        let message = "packets of RoCE take several paths, and those that overtake others wait in `adapter.buffer`, which holds \
-                       two frames by default: beyond that all are sent again; give adapter.buffer, as \"4 MB\", or set \
+        let message = "frames take several paths, and those of other transports than RoCE wait in `adapter.buffer` if they \
+                       overtake others: it holds two frames by default; give adapter.buffer, as \"512 KB\", or set \
                        routing = \"ecmp\"";
         warn.push(Warning { file: routing.0, line: routing.1, message: message.into() });
     }

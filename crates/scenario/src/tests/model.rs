@@ -246,16 +246,31 @@ fn cables_have_the_delay_of_their_length() {
 }
 
 #[test]
-fn queue_pairs_on_several_paths_need_room_for_early_packets() {
-    let warned = |routing: &str, keys: &str| {
+fn early_packets_of_queue_pairs_wait_for_less_than_a_timeout_and_need_no_buffer() {
+    let read = |routing: &str, keys: &str| {
         let text = MINIMAL.replace("hosts = 4", &format!("hosts = 4\nrouting = \"{routing}\""));
         let text = text.replace("dst = 1\n", "dst = 1\ntransport = \"roce\"\n");
-        let warnings = parse(&format!("{text}{keys}")).unwrap().warnings;
-        warnings.iter().any(|w| w.message.contains("give adapter.buffer") && w.line == 5)
+        parse(&format!("{text}{keys}")).unwrap_or_else(|e| panic!("{e}"))
     };
-    assert!(warned("spray", ""));
-    assert!(!warned("ecmp", "") && !warned("spray", "[adapter]\nbuffer = \"4 MB\"\n"));
-    assert!(!warned("spray", "[adapter]\nresequencing = false\n"));
+    let adapter = |routing: &str, keys: &str| read(routing, keys).scenario.adapter;
+    let warned = |keys: &str, of: &str| read("spray", keys).warnings.into_iter().find(|w| w.message.contains(of));
+    // 4.096 us x 2^14 / 4.
+    let spray = adapter("spray", "");
+    assert_eq!(spray.resequencing, Some(Duration::from_ms(1)));
+    assert_eq!(spray.reordering, Some(Duration::from_ns(16_777_216)));
+    assert_eq!(adapter("ecmp", "").reordering, None);
+    assert_eq!(adapter("spray", "[roce]\ntimeout = \"1 ms\"\n").reordering, Some(Duration::from_us(250)));
+    let given = "[adapter]\nresequencing_timeout = \"2 ms\"\n";
+    assert_eq!(adapter("spray", given).reordering, adapter("spray", given).resequencing);
+    assert_eq!(warned(given, "that are sent again wait"), None);
+    let long = warned("[adapter]\nresequencing_timeout = \"1 s\"\n", "that are sent again wait");
+    assert!(long.is_some_and(|w| w.line > 5));
+    // Frames of other transports wait in the buffer, whose default is for queue pairs.
+    let other = "[[workload]]\nkind = \"flow\"\nsrc = 2\ndst = 3\n";
+    assert_eq!(warned("", "give adapter.buffer"), None);
+    assert_eq!(warned(other, "give adapter.buffer").map(|w| w.line), Some(5));
+    assert_eq!(warned(&format!("{other}[adapter]\nbuffer = \"4 MB\"\n"), "give adapter.buffer"), None);
+    assert_eq!(warned(&format!("{other}[adapter]\nresequencing = false\n"), "give adapter.buffer"), None);
 }
 
 #[test]
