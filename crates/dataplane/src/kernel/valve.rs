@@ -43,6 +43,7 @@ use ending::Ending;
 use learning::Learning;
 pub use listening::Listening;
 use listening::{boot_frame, longest_frame};
+use parts::Sockets;
 pub use parts::{OpenValve, ValveFacts};
 pub use pollers::{Pollers, Polls};
 use polling::{Rest, Unasked};
@@ -167,8 +168,8 @@ impl ValvePort {
 
     /// A port at the pair of an open valve.
     pub fn of(valve: OpenValve, config: &ValveConfig) -> ValvePort {
-        let OpenValve { program, socket, pollers, reserve, owner, diag, routes, device, tenant_queue, edge, .. } =
-            valve;
+        let OpenValve { sockets, diag, routes, device, tenant_queue, edge, .. } = valve;
+        let Sockets { program, socket, pollers, reserve, owner } = sockets;
         let longest = longest_frame(valve.mtu);
         ValvePort {
             kernel: Kernel { socket, diag, routes, device },

@@ -2,7 +2,7 @@
 //! queue.
 
 use super::config::ValveConfig;
-use super::parts::OpenValve;
+use super::parts::{OpenValve, Sockets};
 use super::pollers::{Pollers, Polls};
 use crate::kernel::device::open_packet_socket;
 use crate::kernel::edge::Edge;
@@ -34,14 +34,8 @@ const SEND_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 /// restart, all of their sockets come first.
 #[derive(Debug)]
 pub struct Listening {
-    program: Option<OwnedFd>,
-    socket: OwnedFd,
-    pollers: Pollers,
-    /// For a later change of the number.
-    reserve: Pollers,
+    sockets: Sockets,
     link: Link,
-    /// The claim on the namespace, valid while this is open.
-    owner: OwnedFd,
 }
 
 impl Listening {
@@ -71,14 +65,14 @@ impl Listening {
             links.up(veth.switch_device)?;
             // A socket reports once that its device was off.
             let _ = rustix::net::sockopt::socket_error(&socket);
-            Ok::<_, KernelError>(Listening { program, socket, pollers, reserve, link, owner })
+            Ok::<_, KernelError>(Listening { sockets: Sockets { program, socket, pollers, reserve, owner }, link })
         })?;
         opened.map_err(|e| e.within(veth.switch.name()))
     }
 
     /// Waits until the device can be polled, and measures what the tenant's kernel charges for a frame.
     pub fn learn(self, veth: Veth<'_>, config: &ValveConfig) -> Result<OpenValve, KernelError> {
-        let Listening { program, socket, pollers, reserve, link, owner } = self;
+        let Listening { sockets, link } = self;
         // Before the tenant's device is touched, and before anything waits for it.
         veth.prove()?;
         // Interrupts as usual, until the number is known.
@@ -98,26 +92,12 @@ impl Listening {
         })?;
         let (diag, routes, theirs, sink, tenant_queue) = inside.map_err(|e| e.within(veth.tenant.name()))?;
         veth.check(&link, &theirs)?;
-        learn(veth, &pollers, &tenant_queue)?;
+        learn(veth, &sockets.pollers, &tenant_queue)?;
         set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;
         let (device, station, mtu) = (theirs.index, theirs.mac, link.mtu);
-        let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), device, longest_frame(mtu))?;
+        let charges = TrueSize::measure(sockets.socket.as_fd(), sink.as_fd(), device, longest_frame(mtu))?;
         let edge = Edge::open(veth.tenant, veth.tenant_device, veth.switch, veth.switch_device)?;
-        Ok(OpenValve {
-            program,
-            socket,
-            pollers,
-            reserve,
-            owner,
-            diag,
-            routes,
-            device,
-            station,
-            tenant_queue,
-            mtu,
-            charges,
-            edge,
-        })
+        Ok(OpenValve { sockets, diag, routes, device, station, tenant_queue, mtu, charges, edge })
     }
 }
 

@@ -11,16 +11,23 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::OwnedFd;
 
+/// The sockets of a valve at the switch's end of its pair.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    /// Attached as long as it is open.
+    pub program: Option<OwnedFd>,
+    pub socket: OwnedFd,
+    pub pollers: Pollers,
+    /// For a later change of the number.
+    pub reserve: Pollers,
+    /// The claim on the namespace, valid while this is open.
+    pub owner: OwnedFd,
+}
+
 /// A valve that can be polled, and is not served yet.
 #[derive(Debug)]
 pub struct OpenValve {
-    pub(super) program: Option<OwnedFd>,
-    pub(super) socket: OwnedFd,
-    pub(super) pollers: Pollers,
-    /// For a later change of the number.
-    pub(super) reserve: Pollers,
-    /// The claim on the namespace.
-    pub(super) owner: OwnedFd,
+    pub(super) sockets: Sockets,
     /// For questions to the tenant's kernel about its sockets.
     pub(super) diag: Netlink,
     /// For questions about its addresses.
@@ -52,7 +59,8 @@ pub struct ValveFacts {
 impl OpenValve {
     /// Its parts, and its keeper, which stays in this process.
     pub fn into_parts(self) -> (Parts<ValveFacts>, Box<dyn Keeper>) {
-        let OpenValve { program, socket, pollers, reserve, owner, diag, routes, tenant_queue, edge, .. } = self;
+        let OpenValve { sockets, diag, routes, tenant_queue, edge, .. } = self;
+        let Sockets { program, socket, pollers, reserve, owner } = sockets;
         let (keeper, of_queue) = tenant_queue.into_parts();
         let [(pollers, of_pollers), (reserve, of_reserve)] = [pollers, reserve].map(Pollers::into_parts);
         let (edge, of_edge) = edge.into_parts();
@@ -88,20 +96,7 @@ impl OpenValve {
         let program = all.next_if(facts.has_program)?;
         all.end()?;
         let ValveFacts { device, station, mtu, charges, .. } = facts;
-        Ok(OpenValve {
-            program,
-            socket,
-            pollers,
-            reserve,
-            owner,
-            diag,
-            routes,
-            device,
-            station,
-            tenant_queue,
-            mtu,
-            charges,
-            edge,
-        })
+        let sockets = Sockets { program, socket, pollers, reserve, owner };
+        Ok(OpenValve { sockets, diag, routes, device, station, tenant_queue, mtu, charges, edge })
     }
 }
