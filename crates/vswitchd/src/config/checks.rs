@@ -14,139 +14,101 @@ const DEVICE_BYTES_MAX: usize = 15;
 /// Bytes of any other path.
 const PATH_BYTES_MAX: usize = 4095;
 
-/// Declares types of texts, each with its check.
-macro_rules! texts {
-    ($($(#[doc = $doc:literal])+ $text:ident($value:ty) = $check:ident,)+) => {$(
-        $(#[doc = $doc])+
-        #[derive(Clone, Debug)]
-        pub(crate) struct $text(pub $value);
-
-        impl Setting for $text {
-            type Limits = ();
-            const ANY: () = ();
-
-            fn kind(_: &()) -> Kind {
-                Kind::Text
-            }
-
-            fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<$text> {
-                $check(s, name, node).map($text)
-            }
-        }
-    )+};
-}
-texts!(
-    /// The path of a Unix socket.
-    SocketPath(String) = socket,
-    /// The path of a file, or the name of a user.
-    Word(String) = word,
-    /// A network device's name, as Linux takes it.
-    Device(String) = device,
-    /// A namespace, by its name or its path.
-    Namespace(String) = namespace,
-    /// A name that can be part of a file's name and of a label.
-    Name(String) = label,
-    /// The address of an endpoint.
-    Mac([u8; 6]) = mac,
-    /// The IPv4 address of one machine.
-    Address(Ipv4Addr) = ipv4,
-    /// An IPv4 address and a port.
-    Socket(SocketAddrV4) = socket_address,
-    /// An address at which metrics are served; without a host only this machine reaches it.
-    Listener(SocketAddr) = listener,
-);
-
-/// The addresses of several endpoints.
-#[derive(Clone, Debug)]
-pub(crate) struct Macs(pub Vec<[u8; 6]>);
-
-impl Setting for Macs {
-    type Limits = ();
-    const ANY: () = ();
-
-    fn kind(_: &()) -> Kind {
-        Kind::Texts
-    }
-
-    fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<Macs> {
-        let Value::List(list) = &node.value else { return Err(s.wrong(node, "a list of MAC addresses")) };
-        list.iter().map(|node| mac(s, name, node)).collect::<Result<_>>().map(Macs)
-    }
-}
-
 /// Most addresses of one kind that a port lists: each frame is compared with all of them.
 const LISTED_MAX: usize = 64;
 
-/// Declares types of one text or a list of texts, each with its check.
-macro_rules! lists {
-    ($($(#[doc = $doc:literal])+ $list:ident($value:ty) = $check:ident,)+) => {$(
+/// Declares types of settings, each with its kind and its check.
+macro_rules! checked {
+    ($($(#[doc = $doc:literal])+ $name:ident($value:ty) = $kind:ident($check:ident),)+) => {$(
         $(#[doc = $doc])+
         #[derive(Clone, Debug)]
-        pub(crate) struct $list(pub Vec<$value>);
+        pub(crate) struct $name(pub $value);
 
-        impl Setting for $list {
+        impl Setting for $name {
             type Limits = ();
             const ANY: () = ();
 
             fn kind(_: &()) -> Kind {
-                Kind::TextOrTexts
+                Kind::$kind
             }
 
-            fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<$list> {
-                let nodes = match &node.value {
-                    Value::List(list) => &list[..],
-                    _ => std::slice::from_ref(node),
-                };
-                if nodes.is_empty() || nodes.len() > LISTED_MAX {
-                    let why = format!("`{name}` lists {} addresses", nodes.len());
-                    return Err(wrong(s, node, &why, &format!("1 to {LISTED_MAX}")));
-                }
-                nodes.iter().map(|node| $check(s, name, node)).collect::<Result<_>>().map($list)
+            fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<$name> {
+                $check(s, name, node).map($name)
             }
         }
     )+};
 }
-lists!(
+checked!(
+    /// The path of a Unix socket.
+    SocketPath(String) = Text(socket),
+    /// The path of a file, or the name of a user.
+    Word(String) = Text(word),
+    /// A network device's name, as Linux takes it.
+    Device(String) = Text(device),
+    /// A namespace, by its name or its path.
+    Namespace(String) = Text(namespace),
+    /// A name that can be part of a file's name and of a label.
+    Name(String) = Text(label),
+    /// The address of an endpoint.
+    Mac([u8; 6]) = Text(mac),
+    /// The IPv4 address of one machine.
+    Address(Ipv4Addr) = Text(ipv4),
+    /// An IPv4 address and a port.
+    Socket(SocketAddrV4) = Text(socket_address),
+    /// An address at which metrics are served; without a host only this machine reaches it.
+    Listener(SocketAddr) = Text(listener),
+    /// The addresses of several endpoints.
+    Macs(Vec<[u8; 6]>) = Texts(macs),
+    /// The IPv4 addresses of one machine.
+    Addresses(Vec<Ipv4Addr>) = Texts(addresses),
+    /// Folders by their paths.
+    Folders(Vec<PathBuf>) = Texts(folders),
     /// The MAC addresses of one endpoint.
-    OwnMacs([u8; 6]) = mac,
+    OwnMacs(Vec<[u8; 6]>) = TextOrTexts(own_macs),
     /// The IP addresses and networks of one endpoint.
-    Prefixes(Prefix) = prefix,
+    Prefixes(Vec<Prefix>) = TextOrTexts(prefixes),
 );
 
-/// The IPv4 addresses of one machine.
-#[derive(Clone, Debug)]
-pub(crate) struct Addresses(pub Vec<Ipv4Addr>);
+/// Checks one text.
+type Check<T> = fn(&Section<'_>, &str, &Node) -> Result<T>;
 
-impl Setting for Addresses {
-    type Limits = ();
-    const ANY: () = ();
-
-    fn kind(_: &()) -> Kind {
-        Kind::Texts
-    }
-
-    fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<Addresses> {
-        let Value::List(list) = &node.value else { return Err(s.wrong(node, "a list of IPv4 addresses")) };
-        list.iter().map(|node| ipv4(s, name, node)).collect::<Result<_>>().map(Addresses)
-    }
+/// Checks each text of a list, which an error calls `what`.
+fn each<T>(s: &Section<'_>, name: &str, node: &Node, what: &str, check: Check<T>) -> Result<Vec<T>> {
+    let Value::List(list) = &node.value else { return Err(s.wrong(node, what)) };
+    list.iter().map(|node| check(s, name, node)).collect()
 }
 
-/// Folders by their paths.
-#[derive(Clone, Debug)]
-pub(crate) struct Folders(pub Vec<PathBuf>);
-
-impl Setting for Folders {
-    type Limits = ();
-    const ANY: () = ();
-
-    fn kind(_: &()) -> Kind {
-        Kind::Texts
+/// Checks the addresses of an endpoint: one text, or a list of texts.
+fn listed<T>(s: &Section<'_>, name: &str, node: &Node, check: Check<T>) -> Result<Vec<T>> {
+    let nodes = match &node.value {
+        Value::List(list) => &list[..],
+        _ => std::slice::from_ref(node),
+    };
+    if nodes.is_empty() || nodes.len() > LISTED_MAX {
+        let why = format!("`{name}` lists {} addresses", nodes.len());
+        return Err(wrong(s, node, &why, &format!("1 to {LISTED_MAX}")));
     }
+    nodes.iter().map(|node| check(s, name, node)).collect()
+}
 
-    fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<Folders> {
-        let Value::List(list) = &node.value else { return Err(s.wrong(node, "a list of folders")) };
-        list.iter().map(|node| word(s, name, node).map(PathBuf::from)).collect::<Result<_>>().map(Folders)
-    }
+fn macs(s: &Section<'_>, name: &str, node: &Node) -> Result<Vec<[u8; 6]>> {
+    each(s, name, node, "a list of MAC addresses", mac)
+}
+
+fn addresses(s: &Section<'_>, name: &str, node: &Node) -> Result<Vec<Ipv4Addr>> {
+    each(s, name, node, "a list of IPv4 addresses", ipv4)
+}
+
+fn folders(s: &Section<'_>, name: &str, node: &Node) -> Result<Vec<PathBuf>> {
+    Ok(each(s, name, node, "a list of folders", word)?.into_iter().map(PathBuf::from).collect())
+}
+
+fn own_macs(s: &Section<'_>, name: &str, node: &Node) -> Result<Vec<[u8; 6]>> {
+    listed(s, name, node, mac)
+}
+
+fn prefixes(s: &Section<'_>, name: &str, node: &Node) -> Result<Vec<Prefix>> {
+    listed(s, name, node, prefix)
 }
 
 /// Checks that a text is not empty, not too long, and without control characters.
