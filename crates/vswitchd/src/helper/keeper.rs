@@ -50,11 +50,11 @@ impl RemoteKeeper {
 
 impl Keeper for RemoteKeeper {
     fn open(&mut self) -> io::Result<()> {
-        self.tell(&Ask::Go)
+        self.tell(&Ask::OpenQueue)
     }
 
     fn shut(&mut self) -> io::Result<()> {
-        self.tell(&Ask::Hold)
+        self.tell(&Ask::ShutQueue)
     }
 
     fn pollers(&mut self) -> io::Result<Pollers> {

@@ -72,9 +72,9 @@ pub(super) enum Ask {
         device: Device,
     },
     /// Has the tenant's queue let frames go. Of an open port, as all that follow.
-    Go,
+    OpenQueue,
     /// Has it hold them.
-    Hold,
+    ShutQueue,
     /// Opens further polling sockets.
     Pollers,
 }
@@ -375,10 +375,10 @@ mod tests {
         let (here, there) = Channel::pair().unwrap();
         let here = here.patient(Duration::from_millis(10)).unwrap();
         let hear = || there.receive::<Ask>(Some(0)).unwrap().unwrap().0;
-        let late = here.ask::<Told>(&Ask::Go, None).unwrap_err();
+        let late = here.ask::<Told>(&Ask::OpenQueue, None).unwrap_err();
         assert_eq!(late.kind(), ErrorKind::TimedOut);
         here.tell(&Ask::Pollers).unwrap();
-        assert_eq!(hear(), Ask::Go);
+        assert_eq!(hear(), Ask::OpenQueue);
         let one = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         there.send(&Told::Done, &[]).unwrap();
         assert_eq!(here.told::<Told>(Some(0)).unwrap_err().kind(), ErrorKind::TimedOut, "it is the answer to another");
@@ -388,8 +388,8 @@ mod tests {
         assert_eq!((told, came.len()), (Told::Pollers(7), 1));
         // The helper may answer what nobody waits for any more, also with descriptors.
         there.send(&Told::Pollers(7), &[one.as_fd()]).unwrap();
-        here.tell(&Ask::Hold).unwrap();
-        assert_eq!(hear(), Ask::Hold);
+        here.tell(&Ask::ShutQueue).unwrap();
+        assert_eq!(hear(), Ask::ShutQueue);
         there.send(&Told::Done, &[]).unwrap();
         assert_eq!(here.told::<Told>(Some(0)).unwrap().0, Told::Done);
     }

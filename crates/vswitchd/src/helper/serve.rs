@@ -159,8 +159,8 @@ impl Shared {
 fn keep(channel: &Channel, keeper: &mut dyn Keeper, ask: &Ask) -> io::Result<()> {
     let failed = |e: io::Error| channel.send(&Told::Failed(e.into()), &[]);
     let done = match ask {
-        Ask::Go => keeper.open(),
-        Ask::Hold => keeper.shut(),
+        Ask::OpenQueue => keeper.open(),
+        Ask::ShutQueue => keeper.shut(),
         Ask::Pollers => match keeper.pollers() {
             Ok(pollers) => {
                 let (port, sockets) = pollers.into_parts();
