@@ -5,7 +5,7 @@
 //! port.
 
 use super::capture;
-use super::served::Served;
+use super::served::{Served, reload};
 use super::status::{MacTable, Status, mac_text};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde::{Deserialize, Serialize};
@@ -171,7 +171,7 @@ impl Socket {
                 Err(_) if daemon.is_stopping() => break,
                 Err(e) => {
                     // Descriptors may have run out; some may be closed soon.
-                    daemon.log().count("control socket", &e.to_string());
+                    daemon.life().log.count("control socket", &e.to_string());
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 }
@@ -181,12 +181,12 @@ impl Socket {
             }
             let peer = rustix::net::sockopt::socket_peercred(&stream);
             if !peer.is_ok_and(|peer| peer.uid.is_root() || peer.uid == self.owner) {
-                daemon.log().count("control socket", "not the owner");
+                daemon.life().log.count("control socket", "not the owner");
                 continue;
             }
             if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
                 connections.fetch_sub(1, Ordering::Relaxed);
-                daemon.log().count("control socket", "too many connections");
+                daemon.life().log.count("control socket", "too many connections");
                 let error = format!("{CONNECTIONS_MAX} connections are open");
                 let _ = say(&stream, &Answer::Refused { error, reason: Refusal::Busy }, &[]);
                 continue;
@@ -293,10 +293,13 @@ fn converse<D: Served>(stream: &UnixStream, daemon: &Arc<D>, counted: Counted) -
                     std::thread::park();
                 }
             }
-            request => {
-                let answer = daemon.answer(request);
+            Request::Show => {
+                let status = daemon.status().map(Box::new);
+                let answer = status.map_or_else(|e| Answer::Error(e.to_string()), Answer::Status);
                 say(stream, &answer, &[])?;
             }
+            Request::Reload => say(stream, &reload(&**daemon), &[])?,
+            request => say(stream, &daemon.answer(request), &[])?,
         }
     }
 }

@@ -8,11 +8,10 @@ use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, objection, port_f
 use super::control::{About, Answer, Refusal, Request};
 use super::failure::Failure;
 use super::helper::{Helper, Place};
-use super::log::Log;
 use super::notify::Notify;
 use super::opened::{Opened, Opening, Ready, open_beside};
 use super::sandbox::Sandbox;
-use super::served::{Attached, Served};
+use super::served::{Attached, Life, Served};
 use super::status::{Absent, MacTable, Snapshot, Status, counted};
 use sluicenet_dataplane::confine::refused;
 use sluicenet_dataplane::engine::{Access, Engine, PortReport};
@@ -23,10 +22,7 @@ use sluicenet_dataplane::tap::{Capture, tap};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
 use tracing::{info, warn};
 
 /// The number of the port to other servers.
@@ -90,27 +86,16 @@ pub struct Daemon {
     reloads: Mutex<()>,
     /// Held by all who add or remove ports, but not while a new port is opened; a reload holds it alone.
     changes: RwLock<()>,
-    stopping: AtomicBool,
-    started: Instant,
-    /// The listener of the control socket.
-    listener: OwnedFd,
+    life: Life,
     notify: Notify,
     sandbox: Sandbox,
     /// The process that opens devices; `None` without the privileges for one.
     helper: Option<Arc<Helper>>,
-    /// Log messages that are limited to one per second.
-    pub(super) log: Log,
 }
 
 impl Served for Daemon {
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
-    }
-
-    fn stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
-        // Ends the wait for the next connection. Connecting to our own socket could need a privilege that was given up.
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    fn life(&self) -> &Life {
+        &self.life
     }
 
     fn status(&self) -> io::Result<Status> {
@@ -118,11 +103,15 @@ impl Served for Daemon {
         Ok(self.status_of(&snapshot))
     }
 
+    fn reload(&self) -> Result<String, String> {
+        self.notify.reloading();
+        let outcome = self.become_that_of_file();
+        self.tell_ready();
+        outcome
+    }
+
     fn answer(&self, request: Request) -> Answer {
         let outcome = match request {
-            Request::Show => {
-                return self.status().map_or_else(|e| Answer::Error(e.to_string()), |s| Answer::Status(Box::new(s)));
-            }
             Request::About => {
                 let (name, ports_free) = {
                     let state = self.state();
@@ -146,17 +135,9 @@ impl Served for Daemon {
             Request::DelPort { name } => {
                 return Answer::Refused { error: format!("there is no port {name}"), reason: Refusal::NoSuchPort };
             }
-            Request::Reload => {
-                self.notify.reloading();
-                let outcome = self.reload();
-                self.tell_ready();
-                match &outcome {
-                    Ok(done) => info!(done, "reloaded"),
-                    Err(error) => warn!(error, "not reloaded"),
-                }
-                outcome
+            Request::Show | Request::Reload | Request::Attach { .. } | Request::Capture { .. } | Request::Stop => {
+                Err("not here".into())
             }
-            Request::Attach { .. } | Request::Capture { .. } | Request::Stop => Err("not here".into()),
         };
         outcome.map_or_else(Answer::Error, Answer::Ok)
     }
@@ -216,10 +197,6 @@ impl Served for Daemon {
         let _ = self.remote.run(|engine| engine.sweep_taps());
     }
 
-    fn log(&self) -> &Log {
-        &self.log
-    }
-
     fn broke(&self, name: &str, reason: &str) {
         self.port_broke(name, reason);
     }
@@ -260,7 +237,7 @@ impl Daemon {
     fn status_of(&self, snapshot: &Snapshot) -> Status {
         let state = self.state();
         let ports: Vec<PortConfig> = state.ports.iter().map(|p| p.config.clone()).collect();
-        let mut status = snapshot.status(&state.config, &ports, self.started.elapsed().as_secs_f64());
+        let mut status = snapshot.status(&state.config, &ports, self.life.uptime_s());
         status.refused_calls = refused().into_iter().collect();
         status.helper = self.helper.as_deref().map(Helper::status);
         let absent: BTreeMap<&str, &Absent> =

@@ -53,14 +53,14 @@ impl Server {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(e) => {
-                    daemon.log().count("metrics", &e.to_string());
+                    daemon.life().log.count("metrics", &e.to_string());
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 }
             };
             if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
                 open.fetch_sub(1, Ordering::Relaxed);
-                daemon.log().count("metrics", "too many connections");
+                daemon.life().log.count("metrics", "too many connections");
                 continue;
             }
             let (daemon, last, open) = (daemon.clone(), last.clone(), open.clone());

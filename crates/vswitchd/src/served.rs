@@ -1,26 +1,62 @@
-//! A program behind a control socket, metrics and captures: a switch or a bump.
+//! A program behind a control socket, metrics and captures: a switch, a bump, a controller or an agent.
 
 use super::control::{Answer, Request};
 use super::log::Log;
 use super::metrics;
 use super::status::Status;
+use rustix::net::Shutdown;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use sluicenet_dataplane::shm;
 use sluicenet_dataplane::tap::Capture;
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Instant;
+use tracing::{info, warn};
 
-/// A running switch or bump, as its other threads see it.
+/// The state of a program from its start until it is asked to stop.
+#[derive(Debug)]
+pub(crate) struct Life {
+    stopping: AtomicBool,
+    started: Instant,
+    /// The listener of the control socket.
+    listener: OwnedFd,
+    /// Log messages that are limited to one per second.
+    pub log: Log,
+}
+
+impl Life {
+    /// Begins now.
+    pub fn new(listener: OwnedFd) -> Life {
+        Life { stopping: AtomicBool::new(false), started: Instant::now(), listener, log: Log::default() }
+    }
+
+    /// The time since then, in seconds.
+    pub fn uptime_s(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+}
+
+/// A running program, as its other threads see it.
 pub(crate) trait Served: Send + Sync + 'static {
+    /// What it has in common with the others.
+    fn life(&self) -> &Life;
+
     /// Whether it was asked to stop.
-    fn is_stopping(&self) -> bool;
+    fn is_stopping(&self) -> bool {
+        self.life().stopping.load(Ordering::Relaxed)
+    }
 
     /// Asks it to stop.
-    fn stop(&self);
+    fn stop(&self) {
+        self.life().stopping.store(true, Ordering::Relaxed);
+        // Ends the wait for the next connection. Connecting to our own socket could need a privilege that was given up.
+        let _ = rustix::net::shutdown(&self.life().listener, Shutdown::Both);
+    }
 
     /// Its state and its counters.
     ///
@@ -28,7 +64,13 @@ pub(crate) trait Served: Send + Sync + 'static {
     /// It has stopped.
     fn status(&self) -> io::Result<Status>;
 
-    /// Carries out a request that needs no connection of its own.
+    /// Reads the file again and becomes what it says; returns what has changed.
+    ///
+    /// # Errors
+    /// Why nothing, or not all, has changed.
+    fn reload(&self) -> Result<String, String>;
+
+    /// Carries out a request that not every program knows.
     fn answer(&self, request: Request) -> Answer;
 
     /// Creates the shared memory of a port for a program.
@@ -46,14 +88,25 @@ pub(crate) trait Served: Send + Sync + 'static {
     /// Ends a capture; the frames captured so far can still be read.
     fn close(&self, capture: &Capture);
 
-    /// Log messages that are limited to one per second.
-    fn log(&self) -> &Log;
-
     /// A port broke; it has been removed already.
     fn broke(&self, name: &str, reason: &str);
 
     /// Called once a second.
     fn every_second(&self);
+}
+
+/// Reloads, and logs the outcome.
+pub(crate) fn reload(served: &impl Served) -> Answer {
+    match served.reload() {
+        Ok(done) => {
+            info!(done, "reloaded");
+            Answer::Ok(done)
+        }
+        Err(error) => {
+            warn!(error, "not reloaded");
+            Answer::Error(error)
+        }
+    }
 }
 
 /// Starts the thread that handles signals, until the handle is closed.
@@ -63,7 +116,7 @@ pub(crate) fn listen_to_signals(served: &Arc<impl Served>) -> io::Result<(Handle
     let thread = std::thread::spawn(move || {
         for signal in signals.forever() {
             if signal == SIGHUP {
-                served.answer(Request::Reload);
+                reload(&*served);
             } else {
                 served.stop();
             }

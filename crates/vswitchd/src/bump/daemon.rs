@@ -4,13 +4,12 @@ use super::config::{Config, Others, ProgramConfig, UpdatesConfig, WhenDead, When
 use super::map::Downstream;
 use super::program::{self, InProcess};
 use super::status::{BumpStatus, LaneStatus, NeighbourStatus, QueueStatus, UpdateStatus};
-use crate::config::{PortConfig, PortKind, default_control};
+use crate::config::{PortConfig, PortKind, keep_control};
 use crate::control::{Answer, Request, Socket};
-use crate::log::Log;
 use crate::metrics;
 use crate::opened::{Opened, PACKET_BUFFERS, Ready, may_open, open_all};
 use crate::privileges::{self, Becomes, Rights};
-use crate::served::{Attached, Served, listen_to_signals, serve_metrics};
+use crate::served::{Attached, Life, Served, listen_to_signals, serve_metrics};
 use crate::status::{Ledger, PortStatus, Status, by_name};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use sluicenet_dataplane::bump::program::{Mode, Safe};
@@ -31,7 +30,6 @@ use sluicenet_proto::time::{Duration as Time, Instant as TimeInstant};
 use sluicenet_proto::units::Rate;
 use sluicenet_wire::lldp;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -61,10 +59,7 @@ pub struct Daemon {
     state: Mutex<State>,
     /// The first virtual queues of unlisted destinations, and all virtual queues.
     capacity: usize,
-    stopping: AtomicBool,
-    started: Instant,
-    listener: OwnedFd,
-    log: Log,
+    life: Life,
 }
 
 /// A port that is ready for a loop, and where it belongs: loop and end.
@@ -236,10 +231,9 @@ impl Daemon {
         let (ready, keep, _wires) = open(&config)?;
         // Before the first thread starts: each thread has its own privileges.
         let left = privileges::drop_all_but(keep, becomes.as_ref())?;
-        let started = Instant::now();
         let capacity = config.map.capacity();
         let queues = queues_of(&config, &[], capacity);
-        let mut loops = new_loops(&config, &queues, capacity, started)?;
+        let mut loops = new_loops(&config, &queues, capacity)?;
         let events: Vec<_> = loops.iter_mut().map(|one| one.events()).collect();
         let mut remotes = Vec::new();
         for one in &mut loops {
@@ -268,15 +262,8 @@ impl Daemon {
         let (patience, cores) = (config.sleep_after, config.cores.clone());
         let learned = vec![None; 2 * config.links.len()];
         let state = State { config, queues, learned, attached: Vec::new(), absent: Vec::new() };
-        let daemon = Arc::new(Daemon {
-            remotes,
-            state: Mutex::new(state),
-            capacity,
-            stopping: AtomicBool::new(false),
-            started,
-            listener: socket.listener()?,
-            log: Log::default(),
-        });
+        let daemon =
+            Arc::new(Daemon { remotes, state: Mutex::new(state), capacity, life: Life::new(socket.listener()?) });
         let (signals, signal_thread) = listen_to_signals(&daemon)?;
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
@@ -286,7 +273,7 @@ impl Daemon {
         let mut watchers = Vec::new();
         for events in events {
             let watched = Arc::clone(&daemon);
-            watchers.push(std::thread::spawn(move || watched.log.watch(&*watched, &events)));
+            watchers.push(std::thread::spawn(move || watched.life.log.watch(&*watched, &events)));
         }
         serve_metrics(&daemon, metrics)?;
         let outcome = socket.serve(&daemon);
@@ -330,7 +317,7 @@ impl Daemon {
             name: config.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
-            uptime_s: self.started.elapsed().as_secs_f64(),
+            uptime_s: self.life.uptime_s(),
             sleeps: reports.iter().map(|report| report.sleeps).sum(),
             // A bump has no queues that could be full.
             slots: u32::MAX,
@@ -426,47 +413,6 @@ impl Daemon {
         status
     }
 
-    /// Reads the file again and applies its map.
-    fn reload(&self) -> Result<String, String> {
-        let file = self.state().config.file.clone();
-        let old = self.state().config.clone();
-        let mut new = Config::load_with(&file, old.app_file.as_ref()).map_err(|e| e.to_string())?;
-        // The default path depends on the process's user, who may have changed since the start.
-        if new.control == default_control(&new.name) {
-            new.control.clone_from(&old.control);
-        }
-        let same = [
-            ("name", new.name == old.name),
-            ("control", new.control == old.control),
-            ("[[link]]", new.links == old.links),
-            ("[[app]]", format!("{:?}", new.applications) == format!("{:?}", old.applications)),
-            ("[[app]], or the program's file,", new.program == old.program),
-            ("[updates]", new.updates == old.updates),
-            ("pipelines", new.pipelines == old.pipelines),
-            ("cores", new.cores == old.cores),
-            ("sleep_after", new.sleep_after == old.sleep_after),
-            ("notification_priority", new.notification_priority == old.notification_priority),
-            ("user", new.user == old.user),
-            ("metrics", new.metrics == old.metrics),
-            ("log", new.log == old.log),
-            ("others", new.others == old.others),
-            ("mac", new.mac == old.mac),
-            ("when_dead", new.when_dead == old.when_dead),
-        ];
-        if let Some((what, _)) = same.iter().find(|(_, same)| !same) {
-            return Err(format!("`{what}` cannot change while the bump runs; nothing was changed"));
-        }
-        if new.updates.is_some() && new.map.ports != old.map.ports {
-            return Err("the ports of the map cannot change while the bump has [updates]; nothing was changed".into());
-        }
-        if new.map.ports.len() > self.capacity {
-            return Err(format!("the bump was started with room for {} ports; nothing was changed", self.capacity));
-        }
-        let stations = new.map.destinations.len();
-        let changed = self.apply(new).map_err(|e| e.to_string())?;
-        Ok(format!("{stations} stations, {changed} virtual queues begin anew"))
-    }
-
     /// Gives the loops the map of a file and of what was learned; returns how many virtual queues begin anew.
     fn apply(&self, new: Config) -> io::Result<usize> {
         let (before, learned) = {
@@ -518,17 +464,12 @@ impl Daemon {
     }
 }
 
-fn new_loops(
-    config: &Config,
-    queues: &[(QueueId, Downstream)],
-    capacity: usize,
-    started: Instant,
-) -> io::Result<Vec<Box<dyn Loop>>> {
+fn new_loops(config: &Config, queues: &[(QueueId, Downstream)], capacity: usize) -> io::Result<Vec<Box<dyn Loop>>> {
     // Spare queues drain at any rate until a reload gives them one.
     let spare = netbump::Port { rate: Rate::gbps(1), buffer_bytes: None };
     let mut ports = vec![spare; capacity + 2 * config.links.len()];
     queues.iter().for_each(|(id, downstream)| ports[usize::from(*id)] = downstream.port);
-    let mut settings = Vec::new();
+    let (started, mut settings) = (Instant::now(), Vec::new());
     for (link, [a, b]) in config.links.iter().enumerate() {
         for _ in 0..config.pipelines {
             settings.push(Settings {
@@ -651,14 +592,8 @@ fn updates_status(reports: &[Report]) -> Option<UpdateStatus> {
 }
 
 impl Served for Daemon {
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
-    }
-
-    fn stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
-        // Ends the wait for the next connection.
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    fn life(&self) -> &Life {
+        &self.life
     }
 
     fn status(&self) -> io::Result<Status> {
@@ -668,24 +603,51 @@ impl Served for Daemon {
         Ok(self.status_of(&reports, &queues, read_at_ns))
     }
 
+    fn reload(&self) -> Result<String, String> {
+        let old = self.state().config.clone();
+        let mut new = Config::load_with(&old.file, old.app_file.as_ref()).map_err(|e| e.to_string())?;
+        keep_control(&mut new.control, &new.name, &old.control);
+        let same = [
+            ("name", new.name == old.name),
+            ("control", new.control == old.control),
+            ("[[link]]", new.links == old.links),
+            ("[[app]]", format!("{:?}", new.applications) == format!("{:?}", old.applications)),
+            ("[[app]], or the program's file,", new.program == old.program),
+            ("[updates]", new.updates == old.updates),
+            ("pipelines", new.pipelines == old.pipelines),
+            ("cores", new.cores == old.cores),
+            ("sleep_after", new.sleep_after == old.sleep_after),
+            ("notification_priority", new.notification_priority == old.notification_priority),
+            ("user", new.user == old.user),
+            ("metrics", new.metrics == old.metrics),
+            ("log", new.log == old.log),
+            ("others", new.others == old.others),
+            ("mac", new.mac == old.mac),
+            ("when_dead", new.when_dead == old.when_dead),
+        ];
+        if let Some((what, _)) = same.iter().find(|(_, same)| !same) {
+            return Err(format!("`{what}` cannot change while the bump runs; nothing was changed"));
+        }
+        if new.updates.is_some() && new.map.ports != old.map.ports {
+            return Err("the ports of the map cannot change while the bump has [updates]; nothing was changed".into());
+        }
+        if new.map.ports.len() > self.capacity {
+            return Err(format!("the bump was started with room for {} ports; nothing was changed", self.capacity));
+        }
+        let stations = new.map.destinations.len();
+        let changed = self.apply(new).map_err(|e| e.to_string())?;
+        Ok(format!("{stations} stations, {changed} virtual queues begin anew"))
+    }
+
     fn answer(&self, request: Request) -> Answer {
         let outcome = match request {
-            Request::Show => {
-                return self.status().map_or_else(|e| Answer::Error(e.to_string()), |s| Answer::Status(Box::new(s)));
-            }
-            Request::Reload => {
-                let outcome = self.reload();
-                match &outcome {
-                    Ok(done) => info!(done, "reloaded"),
-                    Err(error) => warn!(error, "not reloaded"),
-                }
-                outcome
-            }
             Request::About | Request::AddPort { .. } | Request::DelPort { .. } => {
                 Err("a bump has the links of its file: change the file and start it again".into())
             }
             Request::Macs => Err("a bump has no forwarding table".into()),
-            Request::Attach { .. } | Request::Capture { .. } | Request::Stop => Err("not here".into()),
+            Request::Show | Request::Reload | Request::Attach { .. } | Request::Capture { .. } | Request::Stop => {
+                Err("not here".into())
+            }
         };
         outcome.map_or_else(Answer::Error, Answer::Ok)
     }
@@ -733,10 +695,6 @@ impl Served for Daemon {
     fn close(&self, capture: &Capture) {
         capture.close();
         let _ = self.each(|_, one| one.sweep_taps());
-    }
-
-    fn log(&self) -> &Log {
-        &self.log
     }
 
     fn broke(&self, name: &str, reason: &str) {

@@ -571,5 +571,13 @@ pub fn default_control(name: &str) -> PathBuf {
     folder.join(format!("{name}.sock"))
 }
 
+/// In a reload: the default path depends on the process's user, who may have changed since the start. So it stays that of the
+/// start.
+pub(crate) fn keep_control(control: &mut PathBuf, name: &str, before: &Path) {
+    if *control == default_control(name) {
+        *control = before.to_owned();
+    }
+}
+
 #[cfg(test)]
 mod tests;

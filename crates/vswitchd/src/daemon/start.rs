@@ -5,14 +5,13 @@ use crate::attach::record::Records;
 use crate::config::{Config, PortConfig, objection, port_from_words};
 use crate::control::Socket;
 use crate::helper::{self, Helper};
-use crate::log::Log;
 use crate::metrics;
 use crate::mtu;
 use crate::notify::Notify;
 use crate::opened::{Attempt, is_alone, open_all};
 use crate::privileges::{self, Becomes};
 use crate::sandbox::Sandbox;
-use crate::served::{listen_to_signals, serve_metrics};
+use crate::served::{Life, listen_to_signals, serve_metrics};
 use crate::status::{Snapshot, Status};
 use crate::uplink;
 use rustix::fs::Mode;
@@ -26,7 +25,6 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
-use std::time::Instant;
 use tracing::{info, warn};
 
 /// The longest time that an ending switch goes on delivering its frames, if endpoints accept some of them; shorter than
@@ -172,20 +170,17 @@ impl Daemon {
             state: Mutex::new(State { config, ports: Vec::new(), made: 0 }),
             reloads: Mutex::new(()),
             changes: RwLock::new(()),
-            stopping: AtomicBool::new(false),
-            started: Instant::now(),
-            listener: socket.listener()?,
+            life: Life::new(socket.listener()?),
             notify,
             sandbox,
             helper,
-            log: Log::default(),
         });
         let (signals, signal_thread) = listen_to_signals(&daemon)?;
         let stop = Arc::new(AtomicBool::new(false));
         let switch = run_engine(engine, Arc::clone(&stop))?;
         let watched = Arc::clone(&daemon);
         let watcher =
-            std::thread::Builder::new().name("log".into()).spawn(move || watched.log.watch(&*watched, &events))?;
+            std::thread::Builder::new().name("log".into()).spawn(move || watched.life.log.watch(&*watched, &events))?;
         serve_metrics(&daemon, metrics)?;
         let outcome = daemon.install_all(ports, policy).and_then(|()| {
             daemon.tell_ready();
@@ -204,7 +199,7 @@ impl Daemon {
         outcome?;
         ran?;
         let status = daemon.status_of(&last);
-        daemon.log.say_refused(&status);
+        daemon.life.log.say_refused(&status);
         let l = status.ledger;
         info!(
             accepted = l.accepted,

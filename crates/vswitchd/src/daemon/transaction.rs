@@ -8,7 +8,7 @@
 //! 3. One job of the engine, between two rounds, applies the rest: no frame is forwarded in between.
 
 use super::{Daemon, Running, State, announce, put, reserve, settle, take_out};
-use crate::config::{Config, PortConfig, default_control, objection};
+use crate::config::{Config, PortConfig, keep_control, objection};
 use crate::failure::Failure;
 use crate::helper::{Helper, Place};
 use crate::opened::{Attempt, Opened, Opening, Ready, may_open, open_together};
@@ -167,7 +167,7 @@ fn keep_attached(running: &[PortConfig], new: &mut Config) -> Result<(), String>
 
 impl Daemon {
     /// Reads the switch's file again and applies the differences, all of them or none; describes them.
-    pub(super) fn reload(&self) -> Result<String, String> {
+    pub(super) fn become_that_of_file(&self) -> Result<String, String> {
         let _one = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
         let ahead = self.open_ahead().unwrap_or_default();
         let _alone = self.changes.write().unwrap_or_else(PoisonError::into_inner);
@@ -176,10 +176,7 @@ impl Daemon {
             return Err("the switch was started without a file: there is nothing to reload".into());
         }
         let mut new = Config::load(&old.file).map_err(|e| e.to_string())?;
-        // The default path depends on the process's user, who may have changed since the start.
-        if new.control == default_control(&new.name) {
-            new.control.clone_from(&old.control);
-        }
+        keep_control(&mut new.control, &new.name, &old.control);
         let overlay = overlay_change(&old, &new)?;
         let running = self.configs();
         keep_attached(&running, &mut new).map_err(|why| format!("{why}; nothing was changed"))?;

@@ -2,12 +2,11 @@
 
 use super::config::Common;
 use super::status::XcoStatus;
-use crate::config::default_control;
+use crate::config::keep_control;
 use crate::control::{Answer, Request, Socket};
-use crate::log::Log;
 use crate::metrics;
 use crate::privileges::{self, Becomes};
-use crate::served::{Attached, Served, listen_to_signals, serve_metrics};
+use crate::served::{Attached, Life, Served, listen_to_signals, serve_metrics};
 use crate::status::{PortStatus, Status};
 use rustix::thread::CapabilitySet;
 use sluicenet_dataplane::remote::Remote;
@@ -15,11 +14,10 @@ use sluicenet_dataplane::tap::Capture;
 use sluicenet_wire::ethernet::MacAddress;
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tracing::{info, warn};
 
 /// How often the log looks at what has changed.
@@ -81,10 +79,7 @@ pub(super) trait Program: Sized + Send + 'static {
 pub(super) struct Daemon<P: Program> {
     remote: Remote<P>,
     config: Mutex<P::Config>,
-    stopping: AtomicBool,
-    started: Instant,
-    listener: OwnedFd,
-    log: Log,
+    life: Life,
 }
 
 impl<P: Program> Daemon<P> {
@@ -118,14 +113,7 @@ impl<P: Program> Daemon<P> {
             "{} started",
             P::WHAT
         );
-        let daemon = Arc::new(Daemon {
-            remote,
-            config: Mutex::new(config),
-            stopping: AtomicBool::new(false),
-            started: Instant::now(),
-            listener: socket.listener()?,
-            log: Log::default(),
-        });
+        let daemon = Arc::new(Daemon { remote, config: Mutex::new(config), life: Life::new(socket.listener()?) });
         let (signals, signal_thread) = listen_to_signals(&daemon)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (stops, ends) = (Arc::clone(&stop), Arc::clone(&daemon));
@@ -200,41 +188,18 @@ impl<P: Program> Daemon<P> {
             name: common.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
-            uptime_s: self.started.elapsed().as_secs_f64(),
+            uptime_s: self.life.uptime_s(),
             slots: u32::MAX,
             ports: vec![port],
             xco: Some(Box::new(xco)),
             ..Status::default()
         }
     }
-
-    /// Reads the file again and applies what may change.
-    fn reload(&self) -> Result<String, String> {
-        let old = self.config().clone();
-        let mut new = P::load(&P::common(&old).file).map_err(|e| e.to_string())?;
-        let (before, after) = (P::common(&old), P::common_mut(&mut new));
-        // The default path depends on the process's user, who may have changed since the start.
-        if after.control == default_control(&after.name) {
-            after.control.clone_from(&before.control);
-        }
-        if after != before {
-            return Err(format!("the {}'s own settings cannot change while it runs; nothing was changed", P::WHAT));
-        }
-        let done = P::reload(&self.remote, &old, &new)?;
-        *self.config() = new;
-        Ok(done)
-    }
 }
 
 impl<P: Program> Served for Daemon<P> {
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
-    }
-
-    fn stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
-        // Ends the wait for the next connection.
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    fn life(&self) -> &Life {
+        &self.life
     }
 
     fn status(&self) -> io::Result<Status> {
@@ -243,28 +208,21 @@ impl<P: Program> Served for Daemon<P> {
         Ok(self.with(xco, counters))
     }
 
-    fn answer(&self, request: Request) -> Answer {
-        let outcome = match request {
-            Request::Show => {
-                return self.status().map_or_else(|e| Answer::Error(e.to_string()), |s| Answer::Status(Box::new(s)));
-            }
-            Request::Reload => {
-                let outcome = self.reload();
-                match &outcome {
-                    Ok(done) => info!(done, "reloaded"),
-                    Err(error) => warn!(error, "not reloaded"),
-                }
-                outcome
-            }
-            Request::About
-            | Request::Macs
-            | Request::AddPort { .. }
-            | Request::DelPort { .. }
-            | Request::Attach { .. }
-            | Request::Capture { .. }
-            | Request::Stop => Err(NO_PORTS.into()),
-        };
-        outcome.map_or_else(Answer::Error, Answer::Ok)
+    fn reload(&self) -> Result<String, String> {
+        let old = self.config().clone();
+        let mut new = P::load(&P::common(&old).file).map_err(|e| e.to_string())?;
+        let (before, after) = (P::common(&old), P::common_mut(&mut new));
+        keep_control(&mut after.control, &after.name, &before.control);
+        if after != before {
+            return Err(format!("the {}'s own settings cannot change while it runs; nothing was changed", P::WHAT));
+        }
+        let done = P::reload(&self.remote, &old, &new)?;
+        *self.config() = new;
+        Ok(done)
+    }
+
+    fn answer(&self, _request: Request) -> Answer {
+        Answer::Error(NO_PORTS.into())
     }
 
     fn attach(&self, _name: &str) -> Result<Attached<'_>, String> {
@@ -276,10 +234,6 @@ impl<P: Program> Served for Daemon<P> {
     }
 
     fn close(&self, _capture: &Capture) {}
-
-    fn log(&self) -> &Log {
-        &self.log
-    }
 
     fn broke(&self, _name: &str, _reason: &str) {}
 

@@ -1,9 +1,9 @@
 //! Reloads of a switch without its control socket: its ports are programs' and guests', which take no privileges.
 
 use super::*;
-use crate::log::Log;
 use crate::notify::Notify;
 use crate::sandbox::Sandbox;
+use crate::served::Life;
 use rustix::event::{EventfdFlags, eventfd};
 use sluicenet_proto::rng::Rng;
 use sluicenet_testkit::Dir;
@@ -37,13 +37,10 @@ impl Switch {
             state: Mutex::new(State { config, ports: Vec::new(), made: 0 }),
             reloads: Mutex::new(()),
             changes: RwLock::new(()),
-            stopping: AtomicBool::new(false),
-            started: std::time::Instant::now(),
-            listener: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+            life: Life::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
             notify: Notify::default(),
             sandbox: Sandbox::default(),
             helper: None,
-            log: Log::default(),
         };
         Switch { daemon, stop, engine: Some(engine), folder }
     }
@@ -51,7 +48,7 @@ impl Switch {
     fn reload(&self, file: &str) -> Result<String, String> {
         let text = file.replace("FOLDER", self.folder.0.to_str().unwrap());
         std::fs::write(self.folder.0.join("vs.toml"), text).unwrap();
-        self.daemon.reload()
+        self.daemon.become_that_of_file()
     }
 
     fn config(&self) -> Config {
