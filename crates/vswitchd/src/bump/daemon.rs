@@ -1,43 +1,32 @@
 //! A bump as a process: each of its loops has its own thread, and other threads handle requests.
 
-use super::config::{Config, Others, ProgramConfig, UpdatesConfig, WhenDead, WhenFaulty};
+mod loops;
+mod open;
+mod shown;
+
+use super::config::{Config, Others};
 use super::map::Downstream;
-use super::program::{self, InProcess};
-use super::status::{BumpStatus, LaneStatus, NeighbourStatus, QueueStatus, UpdateStatus};
 use crate::config::{PortConfig, PortKind, keep_control};
 use crate::control::{Answer, Request, Socket};
 use crate::metrics;
-use crate::opened::{Opened, PACKET_BUFFERS, Ready, may_open, open_all};
-use crate::privileges::{self, Becomes, Rights};
+use crate::opened::Ready;
+use crate::privileges::{self, Becomes};
 use crate::served::{Attached, Life, Served, listen_to_signals, serve_metrics};
-use crate::status::{Ledger, PortStatus, Status, by_name};
-use rustix::thread::{CpuSet, sched_setaffinity};
-use sluicenet_dataplane::bump::program::{Mode, Safe};
-use sluicenet_dataplane::bump::{EndReport, Loop, QueueReport, Report, Settings, Updates, loops, loops_with};
+use crate::status::Status;
+use loops::{new_loops, run_loop};
+use open::open;
+use shown::neighbour_at;
+use sluicenet_dataplane::bump::Loop;
 use sluicenet_dataplane::clock::monotonic_ns;
-use sluicenet_dataplane::kernel::netns::Namespace;
-use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
-use sluicenet_dataplane::kernel::wire::Wire;
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::tap::{Capture, tap};
-use sluicenet_extension::Library;
-use sluicenet_node::vale::ValeConfig;
-use sluicenet_proto::loss::Drops;
 use sluicenet_proto::netbump::{self, Map, QueueId};
-use sluicenet_proto::overlay::seal::Key;
-use sluicenet_proto::time::{Duration as Time, Instant as TimeInstant};
 use sluicenet_proto::units::Rate;
-use sluicenet_wire::lldp;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use tracing::{info, warn};
-
-/// How long an ending bump goes on delivering the frames that ports have taken.
-const DRAIN_AT_MOST: Time = Time::from_secs(2);
+use tracing::info;
 
 /// The state that requests change.
 #[derive(Debug)]
@@ -62,96 +51,9 @@ pub struct Daemon {
     life: Life,
 }
 
-/// A port that is ready for a loop, and where it belongs: loop and end.
-type Placed = (usize, usize, Opened);
-
 /// The end of a loop at which a port of a link is: a loop has one link.
 fn place(pipelines: usize, link: usize, part: usize) -> usize {
     link * pipelines + part
-}
-
-/// Opens all ports; returns them, the capabilities to keep, and what must stay open.
-fn open(config: &Config) -> io::Result<(Vec<Placed>, rustix::thread::CapabilitySet, Vec<Wire>)> {
-    // A program runs as another user, who cannot reach this process.
-    let mut keep = match &config.program {
-        Some(program) if !program.in_process => program::RIGHTS,
-        _ => Rights::NONE.run,
-    };
-    let (mut ready, mut wires) = (Vec::new(), Vec::new());
-    let flat: Vec<PortConfig> = config.links.iter().flatten().cloned().collect();
-    for port in &flat {
-        if let Some(missing) = may_open(&port.kind, None) {
-            return Err(io::Error::other(format!("port {}: {missing}", port.name)));
-        }
-        keep |= port.kind.rights().run;
-    }
-    let whole: Vec<PortConfig> = flat.iter().filter(|p| config.pipelines == 1 || !is_device(p)).cloned().collect();
-    let opened = open_all(&whole, &ValeConfig::default(), None).map_err(io::Error::other)?;
-    for (port, attempt) in whole.iter().zip(opened) {
-        let opened = attempt.split().0.map_err(|e| io::Error::other(format!("port {}: {e}", port.name)))?;
-        let at = flat.iter().position(|other| other.name == port.name).unwrap_or_default();
-        ready.push((place(config.pipelines, at / 2, 0), at % 2, opened));
-    }
-    if config.pipelines > 1 {
-        for (at, port) in flat.iter().enumerate() {
-            let PortKind::Packet { device, netns } = &port.kind else { continue };
-            let namespace = Namespace::named(netns.as_deref())?;
-            // The same number for all parts, and another one for each device and process.
-            let group = (std::process::id() as u16).wrapping_mul(64).wrapping_add(at as u16);
-            for part in 0..config.pipelines {
-                let opened = PacketDevice::open_part(&namespace, device, PACKET_BUFFERS, group)?;
-                let opened = Opened::Port(Box::new(PacketPort::new(opened)), Vec::new());
-                ready.push((place(config.pipelines, at / 2, part), at % 2, opened));
-            }
-        }
-    }
-    for (link, [a, b]) in config.links.iter().enumerate() {
-        let (PortKind::Packet { device: a, netns }, PortKind::Packet { device: b, .. }) = (&a.kind, &b.kind) else {
-            continue;
-        };
-        let namespace = Namespace::named(netns.as_deref())?;
-        match config.when_dead {
-            WhenDead::Wire => {
-                let mut discard_at = |end: usize| {
-                    let parts = ready.iter_mut().filter(|(at, e, _)| at / config.pipelines == link && *e == end);
-                    for (.., opened) in parts {
-                        if let Opened::Port(port, _) = opened {
-                            discard(&mut **port);
-                        }
-                    }
-                };
-                wires.push(Wire::lay(&namespace, [a, b], &mut discard_at)?);
-            }
-            WhenDead::Block => {
-                for device in [a, b] {
-                    Wire::remove(&namespace, device)?;
-                }
-            }
-        }
-    }
-    Ok((ready, keep, wires))
-}
-
-fn is_device(port: &PortConfig) -> bool {
-    matches!(port.kind, PortKind::Packet { .. })
-}
-
-/// Discards the frames that a port has received so far.
-fn discard(port: &mut dyn Port) {
-    loop {
-        let mut any = false;
-        if port.on_round(TimeInstant::ZERO).is_err() {
-            return;
-        }
-        while let Ok(Some(frame)) = port.next_frame() {
-            port.accept();
-            port.give_back(frame.buffer);
-            any = true;
-        }
-        if !any {
-            return;
-        }
-    }
 }
 
 /// The virtual queues of a file: those of the map, and one for each end of a link where unlisted destinations have one.
@@ -174,22 +76,6 @@ fn others_at(config: &Config, learned: &[Option<Rate>], at: usize) -> Option<Rat
     }
 }
 
-/// What the neighbour at an end says about itself, as long as that is true.
-fn neighbour_at(report: &EndReport) -> Option<NeighbourStatus> {
-    let (bytes, age) = &report.lldp;
-    let repr = lldp::Repr::parse(bytes).ok()?;
-    if *age > Time::from_secs(repr.time_to_live_s.into()) {
-        return None;
-    }
-    let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(255)]).escape_debug().to_string();
-    let shown = |id: lldp::Id<'_>| match id {
-        lldp::Id::Mac(mac) => mac.to_string(),
-        lldp::Id::Text(name) => text(name),
-    };
-    let system = if repr.system_name.is_empty() { shown(repr.chassis) } else { text(repr.system_name) };
-    Some(NeighbourStatus { system, port: shown(repr.port), mbps: repr.mbps })
-}
-
 /// The maps of the two ends of a link: each that of frames which leave by the other end.
 fn maps_of(config: &Config, learned: &[Option<Rate>], link: usize, capacity: usize) -> Vec<Map> {
     let others = |end: usize| {
@@ -197,22 +83,6 @@ fn maps_of(config: &Config, learned: &[Option<Rate>], link: usize, capacity: usi
         others_at(config, learned, at).map(|_| (capacity + at) as QueueId)
     };
     vec![config.map.map(others(1)), config.map.map(others(0))]
-}
-
-/// The exchange of updates of a loop.
-fn updates_of(updates: &UpdatesConfig, config: &Config, link: usize, own: usize) -> Updates {
-    let numbers = config.map.ports.iter().filter_map(|port| port.number).collect();
-    // In units of 67 ms: a bump that is started again has a later one, and it takes nine years until they begin anew.
-    let incarnation = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() >> 26) as u32;
-    // A neighbour is told by the loops of the link that leads to it; the others only listen.
-    let neighbours = updates.neighbours.iter().map(|n| {
-        let mut neighbour = n.neighbour(n.via.1);
-        neighbour.tell &= n.via.0 == link;
-        neighbour
-    });
-    let key = Key::new(&updates.key);
-    let batch = (updates.packets as usize, updates.interval);
-    Updates::new(key, (updates.bump, own as u32, incarnation), numbers, neighbours.collect(), batch)
 }
 
 impl Daemon {
@@ -310,109 +180,6 @@ impl Daemon {
         self.remotes.iter().enumerate().map(one).collect()
     }
 
-    fn status_of(&self, reports: &[Report], queues: &[QueueReport], read_at_ns: u64) -> Status {
-        let state = self.state();
-        let config = &state.config;
-        let mut status = Status {
-            name: config.name.clone(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            pid: std::process::id(),
-            uptime_s: self.life.uptime_s(),
-            sleeps: reports.iter().map(|report| report.sleeps).sum(),
-            // A bump has no queues that could be full.
-            slots: u32::MAX,
-            ..Status::default()
-        };
-        let (mut consumed, mut own, mut own_lost, mut unmapped) = (0, 0, 0, 0);
-        let mut neighbours = std::collections::BTreeMap::new();
-        for (at, port) in config.links.iter().flatten().enumerate() {
-            let (link, end) = (at / 2, at % 2);
-            let parts = (0..config.pipelines).map(|part| place(config.pipelines, link, part));
-            let of = |end: usize| parts.clone().filter_map(move |n| reports.get(n)?.ends.get(end));
-            let mut shown = PortStatus { name: port.name.clone(), kind: port.kind.name().into(), ..Default::default() };
-            let (mut refused, mut dropped) = (Drops::default(), Drops::default());
-            for report in of(end) {
-                let EndReport { present, counts, refused: r, lost, inside, own: counters, .. } = report;
-                shown.number = shown.number.or(present.then_some(at));
-                shown.accepted += counts.taken;
-                shown.delivered += counts.delivered;
-                shown.bytes_from += counts.bytes_taken;
-                shown.bytes_to += counts.bytes_delivered;
-                shown.held_back += counts.held_back;
-                shown.inside += inside;
-                refused.add(r);
-                dropped.add(lost);
-                for (name, n) in counters {
-                    *shown.counters.entry((*name).to_owned()).or_default() += n;
-                }
-                if let Some(neighbour) = neighbour_at(report) {
-                    neighbours.insert(port.name.clone(), neighbour);
-                }
-                consumed += counts.consumed;
-                own += counts.own;
-                own_lost += counts.own_lost;
-                unmapped += counts.unmapped;
-            }
-            let other = &config.links[link][end ^ 1].name;
-            if of(end).any(|report| report.blocked) {
-                shown.waits_for.push(other.clone());
-            }
-            // Frames from the other end that were for this one.
-            of(end ^ 1).for_each(|report| dropped.add(&report.counts.dropped));
-            (shown.refused, shown.dropped) = (by_name(&refused), by_name(&dropped));
-            if let Some((_, why)) = state.absent.iter().find(|(name, _)| *name == port.name) {
-                let (reason, again) = (why.clone(), crate::status::Again::NextStart);
-                shown.absent = Some(crate::status::Absent { reason, again }).filter(|_| shown.number.is_none());
-            }
-            status.ports.push(shown);
-        }
-        for [all, delivered, consumed, dropped] in reports.iter().map(Report::ledger) {
-            status.ledger.accepted += all - consumed;
-            status.ledger.delivered += delivered;
-            status.ledger.dropped += dropped;
-        }
-        let Ledger { accepted, delivered, dropped, .. } = status.ledger;
-        status.ledger.queued = accepted.saturating_sub(delivered + dropped);
-        let shown = |(id, downstream): &(QueueId, Downstream)| {
-            let q = queues.get(usize::from(*id))?;
-            let mut gauges = std::collections::BTreeMap::new();
-            q.gauges.iter().for_each(|(name, value)| *gauges.entry((*name).to_owned()).or_default() += value);
-            Some(QueueStatus {
-                port: downstream.name.clone(),
-                rate_bps: q.rate.as_bps(),
-                bytes: q.bytes,
-                limit_bytes: q.limit_bytes,
-                overflow_bytes: q.overflow_bytes,
-                packets: q.counts.packets,
-                marked: q.counts.marked,
-                dropped: q.counts.dropped,
-                consumed: q.counts.consumed,
-                notices: q.counts.notices,
-                reported: q.counts.reported,
-                gauges,
-            })
-        };
-        let names = |[a, b]: &[PortConfig; 2]| [a.name.clone(), b.name.clone()];
-        status.bump = Some(Box::new(BumpStatus {
-            links: config.links.iter().map(names).collect(),
-            mac: config.mac.map(|b| format!("{b:02x}")).join(":"),
-            loops: reports.len(),
-            sleeps: config.sleep_after.is_some(),
-            when_dead: config.when_dead.name().into(),
-            neighbours,
-            consumed,
-            own,
-            own_lost,
-            unmapped,
-            read_at_ns,
-            queues: state.queues.iter().filter_map(shown).collect(),
-            program: config.program.as_ref().map(|program| program.file.clone()),
-            lanes: lanes_status(&state, reports),
-            updates: updates_status(reports),
-        }));
-        status
-    }
-
     /// Gives the loops the map of a file and of what was learned; returns how many virtual queues begin anew.
     fn apply(&self, new: Config) -> io::Result<usize> {
         let (before, learned) = {
@@ -462,133 +229,6 @@ impl Daemon {
         let port = state.config.links[at / 2][at % 2].clone();
         Some((place(state.config.pipelines, at / 2, 0), at % 2, port))
     }
-}
-
-fn new_loops(config: &Config, queues: &[(QueueId, Downstream)], capacity: usize) -> io::Result<Vec<Box<dyn Loop>>> {
-    // Spare queues drain at any rate until a reload gives them one.
-    let spare = netbump::Port { rate: Rate::gbps(1), buffer_bytes: None };
-    let mut ports = vec![spare; capacity + 2 * config.links.len()];
-    queues.iter().for_each(|(id, downstream)| ports[usize::from(*id)] = downstream.port);
-    let (started, mut settings) = (Instant::now(), Vec::new());
-    for (link, [a, b]) in config.links.iter().enumerate() {
-        for _ in 0..config.pipelines {
-            settings.push(Settings {
-                links: vec![[a.name.clone(), b.name.clone()]],
-                maps: maps_of(config, &[], link, capacity),
-                mac: config.mac,
-                notification_priority: config.notification_priority,
-                updates: config.updates.as_ref().map(|u| updates_of(u, config, link, settings.len())),
-                started,
-            });
-        }
-    }
-    let Some(program) = &config.program else { return Ok(loops(config.applications.clone(), &ports, settings)) };
-    let modes = modes(program, &ports, queues, settings.len());
-    let modes = modes.map_err(|e| io::Error::other(format!("program {}: {e}", program.file)))?;
-    Ok(loops_with(modes, &ports, settings))
-}
-
-/// How each loop runs the program.
-fn modes(
-    program: &ProgramConfig,
-    ports: &[netbump::Port],
-    queues: &[(QueueId, Downstream)],
-    loops: usize,
-) -> io::Result<Vec<Mode>> {
-    let arguments = program.arguments();
-    if program.in_process {
-        let name = format!("the program `{}`", program.file);
-        let library =
-            Library::load_named(&name, &program.content, &arguments, program.seed).map_err(io::Error::other)?;
-        let library = Arc::new(library);
-        return Ok((0..loops).map(|_| Mode::Fast(Box::new(InProcess::new(library.clone())))).collect());
-    }
-    let starter = program::starter(&program.content, &["bump", "program"], &arguments, program.seed);
-    let safe = Safe {
-        chooses: starter.try_out()?,
-        starter,
-        deadline: program.deadline,
-        block: program.when_faulty == WhenFaulty::Block,
-        ports: ports.to_vec(),
-        in_use: queues.iter().map(|(id, _)| *id).collect(),
-    };
-    Ok((0..loops).map(|_| Mode::Safe(safe.clone())).collect())
-}
-
-/// The outcome of a loop, its last state and that of the virtual queues.
-type LoopThread = JoinHandle<(io::Result<()>, Report, Vec<QueueReport>)>;
-
-fn run_loop(
-    n: usize,
-    mut one: Box<dyn Loop>,
-    core: Option<usize>,
-    patience: Option<Time>,
-    stop: Arc<AtomicBool>,
-) -> io::Result<LoopThread> {
-    std::thread::Builder::new().name(format!("bump-{n}")).spawn(move || {
-        if let Some(core) = core {
-            let mut set = CpuSet::new();
-            if core < CpuSet::MAX_CPU {
-                set.set(core);
-            }
-            if let Err(e) = sched_setaffinity(None, &set) {
-                warn!(core, error = %e, "the loop is not pinned");
-            }
-        }
-        let outcome = one.run(&stop, patience);
-        if outcome.is_ok() {
-            one.drain(DRAIN_AT_MOST);
-        }
-        let queues = one.report_queues();
-        (outcome, one.report(), queues)
-    })
-}
-
-/// The lanes of a program, of all loops of a virtual queue together.
-fn lanes_status(state: &State, reports: &[Report]) -> Vec<LaneStatus> {
-    let mut all: Vec<LaneStatus> = Vec::new();
-    for lane in reports.iter().flat_map(|report| &report.lanes) {
-        let named = |id: QueueId| state.queues.iter().find(|(other, _)| *other == id).map(|(_, d)| d.name.clone());
-        let port = lane.queue.map_or(Some("all".into()), named).unwrap_or_else(|| "gone".into());
-        let at = all.iter().position(|other| other.port == port).unwrap_or_else(|| {
-            all.push(LaneStatus { port, runs: true, ..LaneStatus::default() });
-            all.len() - 1
-        });
-        let (sum, c) = (&mut all[at], &lane.counts);
-        sum.runs &= lane.runs;
-        sum.inside += u64::from(lane.inside);
-        let counters = [
-            ("called", c.called),
-            ("starts", c.starts),
-            ("crashes", c.crashes),
-            ("timeouts", c.timeouts),
-            ("broke_rules", c.broke_rules),
-            ("bypassed", c.bypassed),
-            ("blocked", c.blocked),
-            ("overrun", c.overrun),
-            ("damaged", c.damaged),
-            ("own_refused", c.own_refused),
-        ];
-        counters.into_iter().for_each(|(name, n)| *sum.counters.entry(name.to_owned()).or_default() += n);
-    }
-    all
-}
-
-fn updates_status(reports: &[Report]) -> Option<UpdateStatus> {
-    let mut all: Option<UpdateStatus> = None;
-    for updates in reports.iter().filter_map(|report| report.updates.as_ref()) {
-        let sum = all.get_or_insert_default();
-        sum.sent += updates.sent;
-        sum.forged += updates.forged;
-        sum.damaged += updates.damaged;
-        sum.strangers += updates.strangers;
-        for (bump, c) in &updates.neighbours {
-            let counts = sum.neighbours.entry(*bump).or_default();
-            let more = [c.merged, c.lost, c.stale, c.unknown_ports, c.estimated_bytes];
-            counts.iter_mut().zip(more).for_each(|(n, more)| *n += more);
-        }
-    }
-    all
 }
 
 impl Served for Daemon {
