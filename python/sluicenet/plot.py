@@ -13,20 +13,17 @@ from ._result import Result
 from ._sweep import Sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
 
     # A label, times in picoseconds, values.
     _Course = tuple[str, Sequence[float], Sequence[float]]
-    # From when to when, in picoseconds, and a value.
-    _Span = tuple[float, float, float]
 
 _PS_PER_MS = 1e9
-_INTERVALS = 200
-"""Of a course over time: about as many as a figure has points to show."""
 _FEW_POINTS = 8
 """Curves with fewer points show them."""
+_DECADE = 10.0
 _SHORT_AXIS = 50.0
 """A logarithmic axis of a smaller ratio has too few powers of ten to read."""
 _MANY_LINES = 2
@@ -136,9 +133,8 @@ def slowdown(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: 
             )
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.xaxis.set_major_formatter(lambda size, _: _size(size))
-    ax.yaxis.set_major_formatter(lambda times, _: f"{times:g}x")
-    ax.yaxis.set_minor_formatter(_minor_times(ax))
+    _mark(ax.xaxis, ax.get_xlim(), _size)
+    _mark(ax.yaxis, ax.get_ylim(), lambda times: f"{times:g}x")
     ax.set_xlabel("flow size")
     ax.set_ylabel("slowdown")
     _legend(ax, len(found) * len(styles), columns=min(3, len(found)) if len(found) > 1 else 3)
@@ -147,7 +143,7 @@ def slowdown(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: 
 
 
 def throughput(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
-    """The payload of all flows together over time, a line a result, in 200 intervals.
+    """The payload of all flows together over time, a line a result, in 160 intervals.
 
     A flow's bytes are spread evenly over the time that it took; those of a flow without an end over its intervals.
 
@@ -162,15 +158,15 @@ def throughput(*results: Result | Sweep, labels: Sequence[str] | None = None, ax
     found, names = _named(results, labels)
     courses: list[_Course] = []
     for result, name in zip(found, names, strict=True):
-        spans = _payload(result)
-        if not spans:
+        times_ps, gbps = _native.payload_over_time(result.path)
+        if not gbps:
             raise ValueError(f"{name}: no flow was recorded; set record.flows")
-        courses.append(_course(name, spans, _end_ps(result)))
+        courses.append((name, times_ps, gbps))
     return _courses(courses, "payload (Gb/s)", ax)
 
 
 def pauses(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
-    """How many outputs PFC pauses held over time, a line a result: the average in each of 200 intervals.
+    """How many outputs PFC pauses held over time, a line a result: the average in each of 160 intervals.
 
     Args:
         *results: Results, or sweeps, of which each run is a line.
@@ -181,13 +177,9 @@ def pauses(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: Ax
         ValueError: No result has a pause.
     """
     found, names = _named(results, labels)
-    courses: list[_Course] = []
-    for result, name in zip(found, names, strict=True):
-        end_ps = _end_ps(result)
-        rows: Any = result.pauses.to_arrow()
-        starts, lasted = rows["start_ps"].to_pylist(), rows["duration_ps"].to_pylist()
-        until = [end_ps if d is None else s + d for s, d in zip(starts, lasted, strict=True)]
-        courses.append(_course(name, [(s, e, 1.0) for s, e in zip(starts, until, strict=True)], end_ps))
+    courses: list[_Course] = [
+        (name, *_native.paused_over_time(result.path)) for result, name in zip(found, names, strict=True)
+    ]
     if all(max(values) == 0 for _, _, values in courses):
         raise ValueError("there was no pause; pauses need pfc.enabled, and record.pauses")
     return _courses(courses, "paused outputs", ax)
@@ -279,54 +271,6 @@ def streams(*results: Result | Sweep, labels: Sequence[str] | None = None, ax: A
     return _courses(courses, "payload (Gb/s)", ax)
 
 
-def _payload(result: Result) -> list[_Span]:
-    """The payload of each flow in Gb/s, from when to when."""
-    end_ps = _end_ps(result)
-    rows: Any = result.flows.to_arrow().select(["start_ps", "fct_ps", "delivered_bytes", "bytes"])
-    of = result.streams
-    each = of.get("each", [])
-    # The courses of the first ones alone would not add up.
-    has_courses = len(each) == of.get("count", 0) and all(stream.get("course_mbps") for stream in each)
-    spans: list[_Span] = []
-    for start, lasted, payload, size in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-        if size is not None or not has_courses:
-            end = end_ps if lasted is None else start + lasted
-            spans.append((start, end, 8e3 * payload / max(1.0, end - start)))
-    for stream in each if has_courses else []:
-        width_ps = of["interval_ms"] * _PS_PER_MS
-        course = enumerate(stream["course_mbps"])
-        spans.extend((k * width_ps, (k + 1) * width_ps, mbps / 1e3) for k, mbps in course)
-    return spans
-
-
-def _course(name: str, spans: list[_Span], end_ps: float) -> _Course:
-    """The sum of the spans' values over time, as means of intervals."""
-    np: Any = need("numpy", "plot")
-    edges = np.linspace(0.0, end_ps, _INTERVALS + 1)
-    # What has come together until each edge: a span that began at s with value v has brought v (t - s) until t.
-    until = np.zeros(len(edges))
-    for sign, at in ((1.0, 0), (-1.0, 1)):
-        times = np.array([span[at] for span in spans], dtype=float)
-        values = np.array([span[2] for span in spans], dtype=float)
-        order = np.argsort(times, kind="stable")
-        times, values = times[order], values[order]
-        begun = np.searchsorted(times, edges)
-        value = np.concatenate(([0.0], np.cumsum(values)))
-        moment = np.concatenate(([0.0], np.cumsum(values * times)))
-        until += sign * (edges * value[begun] - moment[begun])
-    means = np.maximum(0.0, np.diff(until) / np.diff(edges))
-    return name, [float(t) for t in (edges[1:] + edges[:-1]) / 2], [float(mean) for mean in means]
-
-
-def _end_ps(result: Result) -> float:
-    """How long a run was: as it ended, or until its last record."""
-    if (us := result.summary["simulated_us"]) is not None:
-        return us * 1e6
-    flows: Any = result.flows.to_arrow()
-    ends: Any = pc.add(flows["start_ps"], pc.fill_null(flows["fct_ps"], 0))
-    return float(pc.max(ends).as_py() or 1)
-
-
 def _configurations(
     results: Sequence[Result | Sweep], labels: Sequence[str] | None
 ) -> tuple[list[list[Result]], list[str]]:
@@ -351,16 +295,19 @@ def _size(size: float) -> str:
     return f"{size:g} B"
 
 
-def _minor_times(ax: Axes) -> Any:  # noqa: ANN401 - matplotlib may be absent
-    """Names 2 and 5 between powers of ten, where the axis is short."""
-    low, high = ax.get_ylim()
-    is_short = high / max(low, 1e-9) < _SHORT_AXIS
+def _mark(axis: Any, limits: tuple[float, float], name: Callable[[float], str]) -> None:  # noqa: ANN401 - matplotlib may be absent
+    """Marks a logarithmic axis: powers of ten, on a short one 2 and 5 between them, within a decade even steps."""
+    ratio = limits[1] / max(limits[0], 1e-9)
+    if ratio < _DECADE:
+        ticker: Any = need("matplotlib.ticker", "plot")
+        axis.set_major_locator(ticker.MaxNLocator(5, steps=(1, 2, 5, 10), min_n_ticks=3))
+        axis.set_minor_locator(ticker.NullLocator())
 
-    def name(times: float, _: object) -> str:
-        leading = f"{times:.0e}"[0]
-        return f"{times:g}x" if is_short and leading in "25" else ""
+    def minor(value: float, _: object) -> str:
+        return name(value) if ratio < _SHORT_AXIS and f"{value:.0e}"[0] in "25" else ""
 
-    return name
+    axis.set_major_formatter(lambda value, _: name(value))
+    axis.set_minor_formatter(minor)
 
 
 def _legend(ax: Axes, lines: int, title: str | None = None, columns: int = 3) -> None:

@@ -16,11 +16,10 @@ pub fn export_hpcc(
     flows: Option<PathBuf>,
     partial: bool,
 ) -> PyResult<Vec<PathBuf>> {
-    let file = |name: &String| match name.as_str() {
-        "fct" => Ok(hpcc::File::Fct),
-        "pfc" => Ok(hpcc::File::Pfc),
-        "qlen" => Ok(hpcc::File::Qlen),
-        _ => Err(PyValueError::new_err(format!("only: {name:?} is none of fct, pfc, qlen"))),
+    let file = |name: &String| {
+        let found = hpcc::File::ALL.into_iter().find(|file| file.short() == name);
+        let wrong = || format!("only: {name:?} is none of {}", hpcc::File::ALL.map(hpcc::File::short).join(", "));
+        found.ok_or_else(|| PyValueError::new_err(wrong()))
     };
     let files: Vec<hpcc::File> = only.iter().map(file).collect::<PyResult<_>>()?;
     let written = py.detach(|| {

@@ -22,7 +22,9 @@ mod _native {
         estimate_demands,
     };
     #[pymodule_export]
-    use super::records::{check_format, diff, is_result, report, schema, slowdown_by_size, tables};
+    use super::records::{
+        check_format, diff, is_result, paused_over_time, payload_over_time, report, schema, slowdown_by_size, tables,
+    };
     #[pymodule_export]
     use super::run::{Job, Stop, longest_first};
     #[pymodule_export]

@@ -47,15 +47,12 @@ type Bucket = (u64, u64, usize, f64, f64, f64, f64);
 /// flows that began after the warm-up and finished.
 #[pyfunction]
 pub fn slowdown_by_size(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Vec<Bucket>> {
-    const BUCKETS: usize = 20;
     let of_run = |path: &PathBuf| {
         let (warm_ps, mut flows) = (measured_from(path)?, Vec::new());
         for part in read_parts::<FlowRow>(path)? {
-            let part = part?;
-            let measured = part.iter().filter(|flow| flow.start_ps >= warm_ps);
-            flows.extend(measured.filter_map(|flow| flow.bytes.zip(flow.slowdown)));
+            flows.extend(stats::after_warmup(&part?, warm_ps).filter_map(|flow| flow.bytes.zip(flow.slowdown)));
         }
-        Ok(stats::slowdown_by_size(&mut flows, BUCKETS))
+        Ok(stats::slowdown_by_size(&mut flows, stats::SIZE_BUCKETS))
     };
     let runs: Result<Vec<_>, _> = py.detach(|| paths.iter().map(of_run).collect());
     let runs = runs.map_err(error::records)?;
@@ -64,7 +61,20 @@ pub fn slowdown_by_size(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Vec<Buc
         let s = b.slowdown;
         (b.min_bytes, b.max_bytes, s.count, s.p50, s.p95, s.p99, s.p999)
     };
-    Ok(stats::slowdown_over_seeds(&runs, BUCKETS).into_iter().map(bucket).collect())
+    Ok(stats::slowdown_over_seeds(&runs, stats::SIZE_BUCKETS).into_iter().map(bucket).collect())
+}
+
+/// The payload of all flows of a result over time, in Gb/s: the middles of intervals in picoseconds, and a mean for each;
+/// empty where no flow is recorded.
+#[pyfunction]
+pub fn payload_over_time(py: Python<'_>, path: PathBuf) -> PyResult<page::Points> {
+    py.detach(|| page::payload_over_time(&path)).map_err(error::records)
+}
+
+/// The outputs of a result that a pause held over time: the middles of intervals in picoseconds, and a mean for each.
+#[pyfunction]
+pub fn paused_over_time(py: Python<'_>, path: PathBuf) -> PyResult<page::Points> {
+    py.detach(|| page::paused_over_time(&path)).map_err(error::records)
 }
 
 /// Whether two results hold the same rows, and where they part, as text.

@@ -123,10 +123,7 @@ fn summarise(dir: &Path) -> Result<Summary, RecordError> {
         ),
         false => (flows.fct_ps, flows.open),
     };
-    let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
-    for row in read::<DropRow>(dir)? {
-        *reasons.entry(row.reason.to_string()).or_default() += row.frames;
-    }
+    let reasons = sluicenet_report::reasons(&read::<DropRow>(dir)?);
     let lost = |of: &[DropReason]| of.iter().filter_map(|r| reasons.get(r.name())).sum();
     let pauses = read::<PortRow>(dir)?.iter().map(|p| p.xoff_sent).sum();
     let marks = read::<MarkRow>(dir)?;

@@ -166,7 +166,7 @@ def area(axes: Axes) -> float:
     """The only line's values over the time in picoseconds, from its even intervals in milliseconds."""
     (line,) = axes.get_lines()
     times, values = (np.asarray(data, dtype=float) for data in line.get_data())
-    assert len(times) == 200
+    assert len(times) == 160
     return float(values.sum() * (times[1] - times[0]) * 1e9)
 
 
@@ -184,6 +184,13 @@ def test_throughput_and_pauses_keep_every_byte_and_picosecond(incast: Path, tmp_
     held = [ps for ps in result.pauses.to_arrow()["duration_ps"].to_pylist() if ps is not None]
     assert len(held) > 10
     assert area(sn.plot.pauses(result)) == pytest.approx(sum(held), rel=1e-6)
+    # A run that was killed, without flows: drawn as far as its last pause.
+    killed = tmp_path / "killed"
+    shutil.copytree(result.path, killed, ignore=shutil.ignore_patterns("summary.json", "flows-*"))
+    manifest = killed / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"complete"', '"running"'))
+    with pytest.warns(UserWarning, match="was killed"):
+        assert area(sn.plot.pauses(sn.load(killed))) == pytest.approx(sum(held), rel=1e-6)
     lossy = sn.run(incast)
     with pytest.raises(ValueError, match=r"record\.pauses"):
         sn.plot.pauses(lossy)
@@ -206,6 +213,12 @@ def test_slowdown_is_drawn_by_size_and_percentile(incast: Path, tmp_path: Path) 
             assert value == of_size[math.ceil(share * len(of_size)) - 1]
     # Seeds of a configuration are one curve.
     assert len(sn.plot.slowdown(sweep).get_lines()) == 3
+    # Without loss all values are between two powers of ten; there are marks enough, too.
+    fair = sn.plot.slowdown(sn.run(incast, overrides={"switch.buffer": "1 MB"}))
+    low, high = fair.get_ylim()
+    assert 1 < high / low < 10
+    marks = zip(fair.get_yticks(), fair.get_yticklabels(), strict=True)
+    assert sum(low <= at <= high and label.get_text() != "" for at, label in marks) >= 3
     with pytest.raises(ValueError, match=r"record\.flows"):
         sn.plot.slowdown(sn.run(incast, overrides={"record.flows": False}))
 

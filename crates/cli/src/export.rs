@@ -1,11 +1,11 @@
 //! `export`: a result in the formats of other tools, for their scripts and viewers.
 
-use super::Global;
 use super::failure::Failure;
-use super::output;
 use super::progress::Bar;
-use super::table::{count, counted};
-use clap::{Subcommand, ValueEnum};
+use super::table::counted;
+use super::{Global, output};
+use clap::Subcommand;
+use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use sluicenet_export::{ExportError, Given, Run, hpcc, htsim, perfetto};
 use std::path::PathBuf;
@@ -44,18 +44,16 @@ struct Hpcc {
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
     /// Only these files
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "FILES")]
-    only: Vec<HpccFile>,
+    #[arg(
+        long,
+        value_parser = PossibleValuesParser::new(hpcc::File::ALL.map(hpcc::File::short)),
+        value_delimiter = ',',
+        value_name = "FILES"
+    )]
+    only: Vec<String>,
     /// The flow file that the run's flows are from: they get its destination ports
     #[arg(long, value_name = "FILE")]
     flows: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum HpccFile {
-    Fct,
-    Pfc,
-    Qlen,
 }
 
 #[derive(Debug, clap::Args)]
@@ -99,19 +97,11 @@ impl Hpcc {
     fn main(self, global: Global) -> Result<(), Failure> {
         let run = self.of.open()?;
         let folder = self.output.as_ref().unwrap_or(&self.of.dir);
-        let files: Vec<hpcc::File> = hpcc::File::ALL.into_iter().filter(|&file| self.has(file)).collect();
+        let is_wanted = |file: &hpcc::File| self.only.is_empty() || self.only.iter().any(|name| name == file.short());
+        let files: Vec<hpcc::File> = hpcc::File::ALL.into_iter().filter(is_wanted).collect();
         let ports = self.flows.as_deref().map(Given::ports).transpose().map_err(Failure::input)?;
         told(&with_bar(global, |tell| hpcc::write(&run, &files, folder, ports, tell))?, global);
         Ok(())
-    }
-
-    fn has(&self, file: hpcc::File) -> bool {
-        let file = match file {
-            hpcc::File::Fct => HpccFile::Fct,
-            hpcc::File::Pfc => HpccFile::Pfc,
-            hpcc::File::Qlen => HpccFile::Qlen,
-        };
-        self.only.is_empty() || self.only.contains(&file)
     }
 }
 
@@ -129,8 +119,9 @@ impl Perfetto {
     fn main(self, global: Global) -> Result<(), Failure> {
         let (run, path) = (self.of.open()?, self.output);
         let missing = perfetto::check(&run).map_err(Failure::input)?;
-        if let Some(missing) = missing.filter(|_| !global.quiet) {
-            output::note(&format!("note: {}: the trace has {missing}", self.of.dir.display()));
+        if let Some((what, setting)) = missing.filter(|_| !global.quiet) {
+            let dir = self.of.dir.display();
+            output::note(&format!("note: {dir}: the trace has no {what}: `{setting}` records them"));
         }
         let counts = with_bar(global, |tell| perfetto::write(&run, &path, tell))?;
         let perfetto::Counts { processes, tracks, slices, arrows, values } = counts;
@@ -175,7 +166,6 @@ fn told(files: &[(PathBuf, u64)], global: Global) {
         return output::json(&json!({ "files": files.iter().map(file).collect::<Vec<_>>() }));
     }
     for (path, lines) in files {
-        let noun = if *lines == 1 { "line" } else { "lines" };
-        output::print(&format!("{}: {} {noun}\n", path.display(), count(*lines)));
+        output::print(&format!("{}: {}\n", path.display(), counted(*lines, "line", "lines")));
     }
 }

@@ -96,7 +96,7 @@ impl File {
     }
 
     /// The file's name for `--only`.
-    fn short(self) -> &'static str {
+    pub fn short(self) -> &'static str {
         match self {
             File::Fct => "fct",
             File::Pfc => "pfc",

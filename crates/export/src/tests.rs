@@ -429,7 +429,7 @@ fn missing_records_are_named_with_their_setting() {
     let e = perfetto::check(&open(Records { ports: ports(0), ..none() })).unwrap_err().to_string();
     assert!(e.contains("`record.queues = \"10 us\"`") && !e.contains("record.pauses"), "{e}");
     let note = perfetto::check(&open(Records { pauses: vec![], ..all() })).unwrap();
-    assert!(note.unwrap().contains("record.pauses"), "{note:?}");
+    assert!(note.unwrap().1.contains("record.pauses"), "{note:?}");
     assert_eq!(perfetto::check(&open(all())).unwrap(), None);
 }
 

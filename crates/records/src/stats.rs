@@ -123,6 +123,9 @@ pub fn after_warmup(flows: &[FlowRow], warmup_ps: u64) -> impl Iterator<Item = &
     flows.iter().filter(move |flow| flow.start_ps >= warmup_ps)
 }
 
+/// Buckets of a curve of slowdown over flow size: as many as HPCC's `fct_analysis.py` has, 5 % of the flows each.
+pub const SIZE_BUCKETS: usize = 20;
+
 /// Slowdown of the flows of similar size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SizeBucket {
@@ -136,8 +139,8 @@ pub struct SizeBucket {
 
 /// Slowdown of flow completion times by flow size, in at most `buckets` buckets of about as many flows each.
 ///
-/// The buckets are those of HPCC's `fct_analysis.py` (which has 20 buckets of 5 % of the flows), with one more rule:
-/// flows of one size are never in two buckets. Takes `(bytes, slowdown)` of finished flows.
+/// The buckets are those of HPCC's `fct_analysis.py`, with one more rule: flows of one size are never in two buckets.
+/// Takes `(bytes, slowdown)` of finished flows.
 pub fn slowdown_by_size(flows: &mut [(u64, f64)], buckets: usize) -> Vec<SizeBucket> {
     flows.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let mut result = Vec::new();

@@ -30,10 +30,11 @@ use std::path::Path;
 
 pub use loss_locations::{Level, LossLocation};
 use over_time::Course;
-pub use over_time::OverTime;
+pub use over_time::{OverTime, Points, paused_over_time, payload_over_time};
 use sluicenet_experiment::run::{Figures, Streams};
+use sluicenet_records::stats::after_warmup;
 use sluicenet_records::{DropRow, FlowRow, Manifest, QueryRow, RecordError, RunInfo, Status, read, read_parts};
-pub use summary::{FlowSamples, FlowSummary, KindSummary, Times};
+pub use summary::{FlowSamples, FlowSummary, KindSummary, Times, reasons};
 
 /// The result of one run, as the report wants it: reduced, so that a page takes the memory of its numbers, not of its
 /// records.
@@ -70,14 +71,16 @@ impl CellInput {
         let (mut samples, mut recorded) = (FlowSamples::default(), false);
         let (mut timeouts, mut retransmissions) = (0, 0);
         let figures = Figures::saved(dir);
-        let mut course = Course::new(figures.as_ref());
+        // A run that did not end has no course on the page.
+        let end_ps = figures.as_ref().map_or(0.0, |figures| figures.simulated_us * 1e6);
+        let mut course = Course::new(figures.as_ref(), end_ps);
         for part in read_parts::<FlowRow>(dir)? {
             let part = part?;
             recorded |= !part.is_empty();
             timeouts += part.iter().map(|flow| u64::from(flow.timeouts)).sum::<u64>();
             retransmissions += part.iter().map(|flow| u64::from(flow.retransmissions)).sum::<u64>();
             part.iter().for_each(|flow| course.add(flow));
-            samples.add(part.iter().filter(|flow| flow.start_ps >= warmup_ps));
+            samples.add(after_warmup(&part, warmup_ps));
         }
         let queries: Vec<QueryRow> = read(dir)?;
         if !recorded {

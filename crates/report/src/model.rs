@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::explain::{self, Group, Seen};
 use super::loss_locations::{Level, LossLocation};
-use super::summary::{KindSummary, SIZE_BUCKETS, Times};
+use super::summary::{KindSummary, Times};
 use super::{CellInput, OverTime};
-use sluicenet_records::stats::{MeanInterval, SizeBucket, mean_over_seeds, slowdown_over_seeds};
+use sluicenet_records::stats::{MeanInterval, SIZE_BUCKETS, SizeBucket, mean_over_seeds, slowdown_over_seeds};
 use sluicenet_scenario::{CONGESTION_KEY, FLOW_CONTROL_KEY};
 
 /// Everything on the page.

@@ -2,11 +2,11 @@
 //! page takes no more for a long run than for a short one.
 
 use sluicenet_experiment::run::Figures;
-use sluicenet_records::{FlowRow, PauseRow, QueueRow, RecordError, read, read_parts};
+use sluicenet_records::{FlowRow, PauseRow, QueueRow, RecordError, read_parts};
 use std::path::Path;
 
 /// Intervals of a run: about as many as a panel has points to show.
-const INTERVALS: usize = 160;
+pub(super) const INTERVALS: usize = 160;
 
 /// What a run did in each of its intervals; a course without records is empty.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,9 +31,8 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// That of a run with these figures; none where the run did not end, and then the course is empty.
-    pub fn new(figures: Option<&Figures>) -> Course {
-        let end_ps = figures.map_or(0.0, |figures| figures.simulated_us * 1e6);
+    /// That of a run with these figures, until `end_ps`; a run that did not end has no figures.
+    pub fn new(figures: Option<&Figures>, end_ps: f64) -> Course {
         let mut payload = Bins::new(end_ps);
         let courses = figures.and_then(|figures| figures.streams.courses());
         let has_courses = courses.is_some();
@@ -55,11 +54,7 @@ impl Course {
     /// With the pauses and queues in `dir`.
     pub fn finish(self, dir: &Path) -> Result<OverTime, RecordError> {
         let Course { end_ps, payload, .. } = self;
-        let mut paused = Bins::new(end_ps);
-        for pause in read::<PauseRow>(dir)? {
-            let start = pause.start_ps as f64;
-            paused.spread(start, pause.duration_ps.map_or(end_ps, |d| start + d as f64), 1.0);
-        }
+        let paused = paused(dir, end_ps)?;
         let mut queue = Bins::new(end_ps);
         for part in read_parts::<QueueRow>(dir)? {
             part?.iter().for_each(|sample| queue.raise(sample.time_ps as f64, sample.bytes as f64));
@@ -71,8 +66,69 @@ impl Course {
 impl OverTime {
     /// The middle of an interval, in picoseconds.
     pub fn middle_ps(&self, interval: usize) -> f64 {
-        self.end_ps * (interval as f64 + 0.5) / INTERVALS as f64
+        middle_ps(self.end_ps, interval)
     }
+}
+
+/// A course of one result: the middle of each interval in picoseconds, and its value.
+pub type Points = (Vec<f64>, Vec<f64>);
+
+/// The payload of all flows in Gb/s; no points where no flow is recorded. A run that did not end is drawn as far as its
+/// last flow or pause.
+///
+/// # Errors
+/// Records that cannot be read.
+pub fn payload_over_time(dir: &Path) -> Result<Points, RecordError> {
+    let figures = Figures::saved(dir);
+    let mut course = Course::new(figures.as_ref(), end_ps(dir, figures.as_ref())?);
+    for part in read_parts::<FlowRow>(dir)? {
+        part?.iter().for_each(|flow| course.add(flow));
+    }
+    Ok(points(course.end_ps, course.payload.used()))
+}
+
+/// The outputs that a pause held, on average; zero where none was recorded.
+///
+/// # Errors
+/// Records that cannot be read.
+pub fn paused_over_time(dir: &Path) -> Result<Points, RecordError> {
+    let end_ps = end_ps(dir, Figures::saved(dir).as_ref())?;
+    Ok(points(end_ps, paused(dir, end_ps)?.values))
+}
+
+fn points(end_ps: f64, values: Vec<f64>) -> Points {
+    ((0..values.len()).map(|interval| middle_ps(end_ps, interval)).collect(), values)
+}
+
+fn middle_ps(end_ps: f64, interval: usize) -> f64 {
+    end_ps * (interval as f64 + 0.5) / INTERVALS as f64
+}
+
+/// How long a run was: as it ended, or until its last flow or pause.
+fn end_ps(dir: &Path, figures: Option<&Figures>) -> Result<f64, RecordError> {
+    if let Some(figures) = figures {
+        return Ok(figures.simulated_us * 1e6);
+    }
+    let end_ps = |start_ps: u64, lasted_ps: Option<u64>| start_ps.saturating_add(lasted_ps.unwrap_or(0));
+    let mut last_ps = 0;
+    for part in read_parts::<FlowRow>(dir)? {
+        last_ps = part?.iter().map(|flow| end_ps(flow.start_ps, flow.fct_ps)).fold(last_ps, u64::max);
+    }
+    for part in read_parts::<PauseRow>(dir)? {
+        last_ps = part?.iter().map(|pause| end_ps(pause.start_ps, pause.duration_ps)).fold(last_ps, u64::max);
+    }
+    Ok(last_ps as f64)
+}
+
+fn paused(dir: &Path, end_ps: f64) -> Result<Bins, RecordError> {
+    let mut paused = Bins::new(end_ps);
+    for part in read_parts::<PauseRow>(dir)? {
+        for pause in part? {
+            let start = pause.start_ps as f64;
+            paused.spread(start, pause.duration_ps.map_or(end_ps, |d| start + d as f64), 1.0);
+        }
+    }
+    Ok(paused)
 }
 
 /// A value for each interval.

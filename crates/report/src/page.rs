@@ -3,6 +3,7 @@
 use super::findings::Findings;
 use super::format::{bytes_tick, count, escape, number_tick};
 use super::model::Model;
+use super::over_time::INTERVALS;
 use super::{CellInput, Options, charts, streams, tables};
 use sluicenet_experiment::run::{WORK, WORLD};
 use sluicenet_records::{Input, RunInfo};
@@ -131,7 +132,7 @@ fn over_time(model: &Model) -> String {
         return String::new();
     }
     let seeds = if model.has_seeds() { " With several seeds, the course is that of the first." } else { "" };
-    section("Over time", &format!("Each point covers 1/160 of its run.{seeds}"), &parts)
+    section("Over time", &format!("Each point covers 1/{INTERVALS} of its run.{seeds}"), &parts)
 }
 
 fn panels(figures: &str) -> String {

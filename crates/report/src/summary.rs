@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::loss_locations::{Level, LossLocation};
-use sluicenet_records::stats::{SizeBucket, Summary, percentile, slowdown_by_size};
+use sluicenet_records::stats::{SIZE_BUCKETS, SizeBucket, Summary, percentile, slowdown_by_size};
 use sluicenet_records::{DropRow, FlowRow, PortRow, QueryRow, Text};
 
-/// Size buckets of the slowdown curves, as many as HPCC has.
-pub(super) const SIZE_BUCKETS: usize = 20;
 /// Steps of a distribution curve: more than a panel has pixels across is invisible.
 pub(super) const CURVE_STEPS: usize = 1_000;
 
@@ -170,7 +168,7 @@ impl KindSummary {
 }
 
 /// Frames thrown away by reason.
-pub(super) fn reasons(drops: &[DropRow]) -> BTreeMap<String, u64> {
+pub fn reasons(drops: &[DropRow]) -> BTreeMap<String, u64> {
     let mut reasons = BTreeMap::new();
     for drop in drops {
         *reasons.entry(drop.reason.to_string()).or_default() += drop.frames;

@@ -10,7 +10,7 @@
 
 pub(crate) mod proto;
 
-use super::error::ExportError;
+use super::error::{ExportError, Missing};
 use super::output::Output;
 use super::run::{self, Meter, Run};
 use prost::Message as _;
@@ -46,16 +46,16 @@ pub struct Counts {
     pub values: u64,
 }
 
-/// Whether a result has something to draw, and what it could have besides.
+/// What the records of a result lack, if they have something else to draw.
 ///
 /// # Errors
 /// Records with neither pauses nor lengths of queues.
-pub fn check(run: &Run) -> Result<Option<&'static str>, ExportError> {
+pub fn check(run: &Run) -> Result<Option<Missing>, ExportError> {
     let has_queues = run.rows_of::<QueueRow>() > 0;
     match (run.rows_of::<PauseRow>() > 0, has_queues) {
         (true, true) => Ok(None),
-        (true, false) => Ok(Some("no lengths of queues: `record.queues = \"10 us\"` records them")),
-        (false, true) if run.lacks_pauses() => Ok(Some("no pauses: `record.pauses = true` records them")),
+        (true, false) => Ok(Some(run::QUEUES)),
+        (false, true) if run.lacks_pauses() => Ok(Some(run::PAUSES)),
         (false, true) => Ok(None),
         (false, false) if run.lacks_pauses() => Err(run.lacks(vec![run::PAUSES, run::QUEUES], ", or one of the two")),
         (false, false) => Err(run.lacks(vec![run::QUEUES], "; it had no pauses")),
@@ -329,12 +329,11 @@ struct Packets<'a> {
     sequence: u32,
     is_first: bool,
     batch: Trace,
-    bytes: Vec<u8>,
 }
 
 impl<'a> Packets<'a> {
     fn new(out: &'a mut Output, sequence: u32) -> Packets<'a> {
-        Packets { out, sequence, is_first: true, batch: Trace::default(), bytes: Vec::new() }
+        Packets { out, sequence, is_first: true, batch: Trace::default() }
     }
 
     /// Announces a track.
@@ -367,11 +366,8 @@ impl<'a> Packets<'a> {
     }
 
     fn flush(&mut self) -> Result<(), ExportError> {
-        self.bytes.clear();
-        // A vector grows: it has room for everything.
-        let encoded = self.batch.encode(&mut self.bytes);
-        debug_assert_eq!(encoded, Ok(()));
+        self.out.bytes(&self.batch.encode_to_vec())?;
         self.batch.packet.clear();
-        self.out.bytes(&self.bytes)
+        Ok(())
     }
 }
