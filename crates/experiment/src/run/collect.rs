@@ -229,6 +229,8 @@ pub struct Collector {
     ended: Vec<QueryRecord>,
     pauses: u64,
     open: BTreeMap<(NodeId, PortId, Priority), OpenPause>,
+    /// Number of the newest pause of each port and priority: it holds its peer until XON has arrived there.
+    newest: BTreeMap<(NodeId, PortId, Priority), u64>,
     scratch: Vec<FlowRecord>,
 }
 
@@ -260,6 +262,7 @@ impl Collector {
             ended: Vec::new(),
             pauses: 0,
             open: BTreeMap::new(),
+            newest: BTreeMap::new(),
             scratch: Vec::new(),
         }
     }
@@ -344,13 +347,14 @@ impl Collector {
         let parent = match p.cause {
             Cause::Output(port) if p.cause_is_paused => {
                 let peer = self.plan.peer(node, port);
-                self.open.get(&(peer.0, peer.1, p.priority)).map(|o| o.id)
+                self.newest.get(&(peer.0, peer.1, p.priority)).copied()
             }
             _ => None,
         };
         let id = self.pauses;
         self.pauses += 1;
         self.open.insert(key, OpenPause { id, start: p.at, cause: p.cause, parent });
+        self.newest.insert(key, id);
         None
     }
 

@@ -225,6 +225,39 @@ fn pauses_form_trees_from_root_to_leaves() {
 }
 
 #[test]
+fn a_pause_is_a_cause_until_its_xon_has_arrived() {
+    let text = r#"
+        [topology]
+        kind = "xgft"
+        m = [4, 4]
+        w = [1, 2]
+        link_delay = "5 us"
+        [pfc]
+        enabled = true
+        [record]
+        pauses = true
+        [[workload]]
+        kind = "incast"
+        transport = "roce"
+        senders = 12
+        receiver = 15
+        bytes = "256 KB"
+        rounds = 2
+    "#;
+    let dir = Dir::new("world-xon");
+    execute(text, 1, Some(dir.0.clone()));
+    let pauses: Vec<PauseRow> = read(&dir.0).expect("pauses");
+    // How long after its cause's XON a pause began.
+    let late = |p: &PauseRow| {
+        let parent = pauses.iter().find(|q| Some(q.pause_id) == p.parent_pause_id)?;
+        p.start_ps.checked_sub(parent.start_ps + parent.duration_ps?).filter(|&late_ps| late_ps > 0)
+    };
+    let late: Vec<u64> = pauses.iter().filter_map(late).collect();
+    // XON waits for a frame that has begun: 4 KB at 10 Gb/s take 3.3 us.
+    assert!(!late.is_empty() && late.iter().all(|&late_ps| late_ps < 5_000_000 + 3_300_000), "{late:?}");
+}
+
+#[test]
 fn where_frames_die_is_what_the_letters_say() {
     // MODEL: LZ drops only in the vSwitch, ZL only in the fabric, ZZ nowhere, LL in both.
     let losses = |letters: &str| {
