@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use super::progress::Bar;
 use super::table::counted;
-use super::{Global, output};
+use super::{Global, interrupt, output};
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
@@ -79,6 +79,7 @@ struct Perfetto {
 
 impl Export {
     pub fn main(self, global: Global) -> Result<(), Failure> {
+        interrupt::ends_at_once();
         match self.to {
             To::Hpcc(v) => v.main(global),
             To::Htsim(v) => v.main(global),

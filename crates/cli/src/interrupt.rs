@@ -1,6 +1,7 @@
-//! Ctrl-C: the first one stops at the end of the epoch with records readable, the second one kills.
+//! Ctrl-C: the first one stops a run at the end of the epoch with records readable, the second one kills.
 
 use super::output::note;
+use sluicenet_records::NewFile;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Raised by the first Ctrl-C.
@@ -17,6 +18,14 @@ pub(super) fn flag() -> &'static AtomicBool {
     // After the first interrupt, the program removes everything that it made. After the second, it leaves everything.
     raise_with(|| {}, || note("\nquitting at once: `sluicenet clean` removes what is left"));
     &STOP
+}
+
+/// From here on Ctrl-C ends the program at once, without the files that it was writing.
+pub(super) fn ends_at_once() {
+    let _ = ctrlc::set_handler(|| {
+        NewFile::remove_all();
+        std::process::exit(130);
+    });
 }
 
 fn raise_with(say: fn(), say_again: fn()) {

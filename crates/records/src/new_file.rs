@@ -3,9 +3,13 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
 
 /// Tries at an unused name.
 const NAMES_MAX: u32 = 1_000;
+
+/// Temporary names of all files under way.
+static UNDER_WAY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// A file under way. It has its name when it is finished; dropped before, it leaves nothing behind.
 ///
@@ -28,7 +32,9 @@ impl NewFile {
             let out = BufWriter::new(OpenOptions::new().write(true).open(path)?);
             return Ok(NewFile { out, names: None });
         };
+        let mut under_way = under_way();
         let (temporary, file) = beside(&target)?;
+        under_way.push(temporary.clone());
         Ok(NewFile { out: BufWriter::with_capacity(1 << 16, file), names: Some((temporary, target)) })
     }
 
@@ -41,6 +47,16 @@ impl NewFile {
         replace_target(path).and_then(|target| target.map_or(Ok(()), try_beside))
     }
 
+    /// Removes all files under way, as the program is about to end. None begins and none gets its name after that.
+    pub fn remove_all() {
+        let under_way = under_way();
+        for temporary in under_way.iter() {
+            let _ = fs::remove_file(temporary);
+        }
+        // Other threads run on until the program ends: they wait here.
+        std::mem::forget(under_way);
+    }
+
     /// Gives the file its name.
     ///
     /// # Errors
@@ -48,7 +64,10 @@ impl NewFile {
     pub fn finish(mut self) -> io::Result<()> {
         self.out.flush()?;
         let Some((temporary, target)) = &self.names else { return Ok(()) };
+        let mut under_way = under_way();
         fs::rename(temporary, target)?;
+        under_way.retain(|other| other != temporary);
+        drop(under_way);
         self.names = None;
         Ok(())
     }
@@ -67,10 +86,16 @@ impl Write for NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some((temporary, _)) = &self.names {
+            let mut under_way = under_way();
             // The first error matters more than one of removing.
             let _ = fs::remove_file(temporary);
+            under_way.retain(|other| other != temporary);
         }
     }
+}
+
+fn under_way() -> MutexGuard<'static, Vec<PathBuf>> {
+    UNDER_WAY.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// The file that is to be replaced or made, behind links; `None` for a device or a pipe, which cannot be replaced.

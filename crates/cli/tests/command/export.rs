@@ -1,6 +1,6 @@
 //! `export`: results for the scripts and viewers of other tools.
 
-use crate::command::{expect, json};
+use crate::command::{command, expect, json};
 use serde_json::Value;
 use sluicenet_testkit::Dir;
 use std::collections::BTreeSet;
@@ -118,4 +118,29 @@ fn a_disk_that_fills_leaves_the_old_file() {
     }
     let left = names(&dir.0.display().to_string());
     assert_eq!(left, ["run", "tree.toml", "trace", "log"].map(String::from).into());
+}
+
+#[test]
+fn an_interrupt_leaves_the_old_file_and_nothing_else() {
+    let dir = Dir::new("export-interrupt");
+    let (out, _) = run(&dir, &[]);
+    let old = dir.file("trace", "the old one");
+    // The export waits for someone who writes to this pipe: it is interrupted while its files are under way.
+    let queues = format!("{out}/queues-00000.parquet");
+    std::fs::remove_file(&queues).unwrap();
+    assert!(Command::new("mkfifo").arg(&queues).status().unwrap().success());
+    let dirs = [dir.0.display().to_string(), out.clone()];
+    let before = dirs.each_ref().map(|dir| names(dir));
+    for args in [vec!["perfetto", &out, "-o", &old], vec!["hpcc", &out]] {
+        let mut export = command(&[&["export"], &args[..]].concat()).spawn().unwrap();
+        let patience = std::time::Instant::now();
+        while dirs.each_ref().map(|dir| names(dir)) == before {
+            assert!(patience.elapsed().as_secs() < 60, "{args:?} does not begin");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(Command::new("kill").args(["-INT", &export.id().to_string()]).status().unwrap().success());
+        assert_eq!(export.wait().unwrap().code(), Some(130), "{args:?}");
+        assert_eq!(dirs.each_ref().map(|dir| names(dir)), before, "{args:?}");
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), "the old one");
+    }
 }
