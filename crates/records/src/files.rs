@@ -1,5 +1,6 @@
 //! Names of result files, and writing of files so that a file under its final name is always complete.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
@@ -147,7 +148,47 @@ pub fn claim(dir: &Path, run: &RunInfo, existing: Existing) -> Result<Found, Rec
         }
         (Existing::Resume, Ok(m)) if same(&m) && m.status == Status::Complete => Ok(Found::Complete(Box::new(m))),
         (Existing::Resume, Ok(m)) if same(&m) => remove(&old),
+        (Existing::Resume, Ok(m)) => Err(another(dir, &m, run)),
         _ => Err(RecordError::Exists { dir: dir.to_owned(), detail }),
+    }
+}
+
+/// The error of a directory that holds a result of another scenario.
+fn another(dir: &Path, found: &Manifest, run: &RunInfo) -> RecordError {
+    let difference = found.run.difference(run).map_or(String::new(), |what| format!(" of {what}"));
+    RecordError::Exists { dir: dir.to_owned(), detail: format!("{}{difference}", described(found)) }
+}
+
+/// Refuses to go on in `dir` with a sweep that is another one, before any of its runs begins: `runs` has the folder of
+/// each run and the run.
+///
+/// # Errors
+/// A folder with a result of another scenario; the error names the first setting that differs. A complete result of a run
+/// that is none of `runs`.
+pub fn check_same_sweep<'a>(dir: &Path, runs: impl IntoIterator<Item = (&'a str, RunInfo)>) -> Result<(), RecordError> {
+    let mut folders = BTreeSet::new();
+    for (folder, run) in runs {
+        let path = dir.join(folder);
+        // A result that cannot be read or is of another version is refused when its run begins.
+        if let Some(m) = Manifest::read(&path).ok().filter(|m| m.run.tool_version == run.tool_version) {
+            if m.run.difference(&run).is_some() {
+                return Err(another(&path, &m, &run));
+            }
+        }
+        folders.insert(folder);
+    }
+    let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
+    let mut others: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    others.retain(|path| path.file_name().and_then(OsStr::to_str).is_none_or(|name| !folders.contains(name)));
+    others.sort();
+    let is_complete = |path: &Path| Manifest::read(path).is_ok_and(|m| m.status == Status::Complete);
+    match others.into_iter().find(|path| Manifest::is_in(path) && is_complete(path)) {
+        None => Ok(()),
+        Some(path) => {
+            let detail = "the result of a run that this sweep does not have: give the sweep another directory, or \
+                          remove this one";
+            Err(RecordError::corrupt(&path, detail))
+        }
     }
 }
 
@@ -183,10 +224,14 @@ pub fn claim_sweep(dir: &Path, scenario: &str, existing: Existing, sharing: Shar
 /// A description of the result in a directory, from the directory's manifest.
 fn detail(manifest: &Result<Manifest, RecordError>) -> String {
     match manifest {
-        Ok(m) => format!("the result of {} (seed {}, {})", m.run.scenario, m.run.seed, m.status),
+        Ok(m) => described(m),
         Err(RecordError::Corrupt { detail, .. }) => format!("a result ({detail})"),
         Err(_) => "result files without a readable manifest".to_owned(),
     }
+}
+
+fn described(manifest: &Manifest) -> String {
+    format!("the result of {} (seed {}, {})", manifest.run.scenario, manifest.run.seed, manifest.status)
 }
 
 /// The files in `dir` that are computed from records.

@@ -1,6 +1,7 @@
 //! The description of a run in two files: `manifest.json` is the same on every machine, `run.json` is about this
 //! machine.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -8,6 +9,7 @@ use std::str::FromStr;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::error::RecordError;
@@ -44,10 +46,60 @@ pub struct RunInfo {
     pub parameters: Vec<(String, String)>,
     /// The input files of the scenario.
     pub inputs: Vec<Input>,
+    /// Every setting by section and key, defaults included; null where a manifest has none.
+    #[serde(default)]
+    pub settings: Value,
+}
+
+impl RunInfo {
+    /// What makes `other` another run: the first setting or input file that differs. None where they are the same.
+    pub fn difference(&self, other: &RunInfo) -> Option<String> {
+        if (&self.scenario_sha256, self.seed) == (&other.scenario_sha256, other.seed) {
+            return None;
+        }
+        let input = || {
+            let changed =
+                |input: &&Input| other.inputs.iter().any(|i| i.name == input.name && i.sha256 != input.sha256);
+            self.inputs.iter().find(changed).map(|input| format!("{} has other content", input.name))
+        };
+        let setting = match self.settings.is_null() {
+            true => None,
+            false => first_difference("", &self.settings, &other.settings),
+        };
+        Some(setting.or_else(input).map_or("another scenario".into(), |first| format!("another scenario: {first}")))
+    }
 }
 
 fn first_defaults() -> u32 {
     1
+}
+
+/// The first value in which two trees differ, by its path, with both values.
+fn first_difference(path: &str, a: &Value, b: &Value) -> Option<String> {
+    let inner = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    match (a, b) {
+        _ if a == b => None,
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            let of = |all: &'_ Map<String, Value>, key: &str| all.get(key).cloned().unwrap_or_default();
+            keys.into_iter().find_map(|key| first_difference(&inner(key), &of(a, key), &of(b, key)))
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            (a.iter().zip(b).enumerate()).find_map(|(i, (a, b))| first_difference(&inner(&i.to_string()), a, b))
+        }
+        _ => Some(format!("{path} is {} there and {} here", shown(a), shown(b))),
+    }
+}
+
+/// A value for a sentence.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "not set".into(),
+        Value::Array(all) => format!("a list of {}", all.len()),
+        Value::Object(_) => "a table".into(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// An input file of a scenario.

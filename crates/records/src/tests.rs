@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
+use serde_json::json;
 use sluicenet_proto::rng::Rng;
 use sluicenet_testkit::{Dir, mutated};
 
@@ -202,6 +203,36 @@ fn a_result_is_not_overwritten_by_accident() {
     // An unfinished result of the same run is replaced.
     drop(RecordWriter::create(&dir.0, run.clone(), Options::default()).unwrap());
     assert_eq!(claim(&dir.0, &run, Existing::Resume).unwrap(), Found::Ready);
+}
+
+#[test]
+fn the_first_difference_of_two_runs_is_named() {
+    let with = |settings: serde_json::Value, input: &[u8]| RunInfo {
+        scenario_sha256: sha256_hex(&[settings.to_string().as_bytes(), input].concat()),
+        inputs: vec![Input::of("sizes.txt", input)],
+        settings,
+        ..run()
+    };
+    let a = with(json!({ "switch": { "buffer": "1 B" }, "workload": [{ "src": 0 }] }), b"x");
+    let delayed = json!({ "switch": { "buffer": "1 B", "delay": "1 ps" }, "workload": [{ "src": 0 }] });
+    for (b, difference) in [
+        (with(delayed, b"x"), "switch.delay is not set there and 1 ps here"),
+        (
+            with(json!({ "switch": { "buffer": "1 B" }, "workload": [{ "src": 1 }] }), b"x"),
+            "workload.0.src is 0 there and 1 here",
+        ),
+        (
+            with(json!({ "switch": { "buffer": "1 B" }, "workload": [] }), b"x"),
+            "workload is a list of 1 there and a list of 0 here",
+        ),
+        (with(a.settings.clone(), b"y"), "sizes.txt has other content"),
+    ] {
+        assert_eq!(a.difference(&b), Some(format!("another scenario: {difference}")));
+    }
+    assert_eq!(a.difference(&a.clone()), None);
+    // A manifest without settings is of another scenario, and nothing is known of it.
+    let old = RunInfo { settings: serde_json::Value::Null, scenario_sha256: String::new(), ..a.clone() };
+    assert_eq!(old.difference(&a), Some("another scenario".into()));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::error::Result;
 use super::files::Files;
 use super::setting::{Kind, Section, Setting, Settings, Spec, shown};
 use super::settings;
-use super::tree::{Node, Value, name_hint};
+use super::tree::{Node, Value};
 use super::units::Quantity;
 
 /// Points a distribution in a scenario may have; more belong into a file.
@@ -99,8 +99,7 @@ pub(super) fn read<T: Quantity + Setting>(
                 return Err(s
                     .doc
                     .error(*span, format!("unknown kind of distribution `{}`", shown(kind)))
-                    .expected(names.join(", "))
-                    .hint(name_hint(kind, &names)));
+                    .none_of(kind, &names));
             };
             of_kind(&Section::new(s.doc, spec, table, Some(node.span))?, files)?
         }

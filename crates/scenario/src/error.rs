@@ -1,6 +1,7 @@
 //! The one error of this crate's readers: the place, the expected input and a hint, rendered as rustc does.
 
 use crate::printable::line as harmless;
+use crate::units::closest;
 use core::fmt;
 
 /// A place in a text and its fault.
@@ -22,6 +23,8 @@ pub struct Diagnostic {
     pub expected: String,
     /// Advice for the user; may be empty.
     pub hint: String,
+    /// The warnings before it, which may say why.
+    pub warnings: Vec<Warning>,
 }
 
 /// Why a scenario or an input file could not be read.
@@ -46,6 +49,7 @@ impl Error {
             excerpt: String::new(),
             expected: String::new(),
             hint: String::new(),
+            warnings: Vec::new(),
         }))
     }
 
@@ -113,6 +117,24 @@ impl Error {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.0.hint = hint.into();
+        self
+    }
+
+    /// The error of a name that is none of `names`: these are expected, and one that is close is the hint.
+    #[must_use]
+    pub(crate) fn none_of(self, name: &str, names: &[&str]) -> Error {
+        let error = self.expected(names.join(", "));
+        match closest(name, names.iter().copied()) {
+            Some(near) => error.hint(format!("did you mean `{near}`?")),
+            None => error,
+        }
+    }
+
+    /// The error after these warnings, which came before those that it has.
+    #[must_use]
+    pub fn after(mut self, mut warnings: Vec<Warning>) -> Error {
+        warnings.append(&mut self.0.warnings);
+        self.0.warnings = warnings;
         self
     }
 

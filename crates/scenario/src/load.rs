@@ -1,5 +1,6 @@
 //! Loading a scenario: text, overrides and input files in, a validated model out.
 
+use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -105,11 +106,48 @@ impl Scenario {
         serde_json::to_string(self).map_err(|e| Error::file(&self.name, format!("cannot be written as JSON: {e}")))
     }
 
+    /// The canonical form by section and key, as a file has them where file and model have the same keys.
+    ///
+    /// # Errors
+    /// As [`Scenario::canonical_json`].
+    pub fn settings(&self) -> Result<Json> {
+        const LISTS: [(&str, &str); 4] =
+            [("workloads", "workload"), ("failures", "failure"), ("slowdowns", "slowdown"), ("bumps", "bump")];
+        let all: Map<String, Json> = serde_json::from_str(&self.canonical_json()?)
+            .map_err(|e| Error::file(&self.name, format!("cannot be read as JSON: {e}")))?;
+        let (mut general, mut sections) = (Map::new(), Map::new());
+        for (key, value) in all {
+            match LISTS.iter().find(|(model, _)| *model == key) {
+                Some((_, of_file)) => sections.insert((*of_file).into(), value),
+                None if value.is_object() || value.is_array() => sections.insert(key, value),
+                None => general.insert(key, value),
+            };
+        }
+        sections.insert("scenario".into(), general.into());
+        if let Some(Json::Object(topology)) = sections.get_mut("topology") {
+            flatten_links(topology);
+        }
+        Ok(sections.into())
+    }
+
     /// The largest IP packet of a virtual machine (or of a server without virtual network).
     pub fn host_mtu(&self) -> super::Bytes {
         let bare = super::Bytes(self.framing.mtu.0 - self.zbridge.growth());
         if self.overlay.enabled { self.overlay.mtu } else { bare }
     }
+}
+
+/// Gives links the keys that they have in a file; levels with the same links as all others are left out.
+fn flatten_links(topology: &mut Map<String, Json>) {
+    let Some(link) = topology.remove("link") else { return };
+    if let Some(Json::Array(levels)) = topology.remove("levels") {
+        if levels.iter().any(|level| *level != link) {
+            topology.insert("level".into(), levels.into());
+        }
+    }
+    let Json::Object(link) = link else { return };
+    let name = |key: String| if key == "bit_error_rate" { key } else { format!("link_{key}") };
+    topology.extend(link.into_iter().map(|(key, value)| (name(key), value)));
 }
 
 impl Loaded {
@@ -124,20 +162,14 @@ impl Loaded {
                 document.take_from_file("scenario", other);
             }
         }
-        let mut warnings = Vec::new();
-        let base = Arc::new(sweep::base(&document)?);
-        let merged = sonic::merged(&base, &mut files, &mut warnings)?;
-        let mut scenario = read(&merged, &mut files, &mut warnings)?;
-        scenario.tables = tables_of(&document)?;
-        scenario.locations = Locations::new(match merged {
-            Cow::Borrowed(_) => Arc::clone(&base),
-            Cow::Owned(merged) => Arc::new(merged),
-        });
         let document = Arc::new(document);
-        warnings.extend(idle_oversubscription(&document, &scenario)?);
-        warnings.extend(idle_xco(&document, &scenario)?);
-        warnings.extend(changed_default(&document, &scenario)?);
+        let mut warnings = Vec::new();
+        let outcome = base(&document, &mut files, &mut warnings);
         warnings.append(&mut files.warnings);
+        let scenario = match outcome {
+            Ok(scenario) => scenario,
+            Err(e) => return Err(e.after(warnings)),
+        };
         let overrides = overrides.to_vec();
         Ok(Loaded { scenario, file, source, overrides, warnings, document, files: Mutex::new(files) })
     }
@@ -177,6 +209,22 @@ impl Loaded {
         }
         Ok(variants)
     }
+}
+
+/// The scenario that a document gives, without what its sweep varies.
+fn base(document: &Document, files: &mut Files, warnings: &mut Vec<Warning>) -> Result<Scenario> {
+    let base = Arc::new(sweep::base(document)?);
+    let merged = sonic::merged(&base, files, warnings)?;
+    let mut scenario = read(&merged, files, warnings)?;
+    scenario.tables = tables_of(document)?;
+    scenario.locations = Locations::new(match merged {
+        Cow::Borrowed(_) => Arc::clone(&base),
+        Cow::Owned(merged) => Arc::new(merged),
+    });
+    warnings.extend(idle_oversubscription(document, &scenario)?);
+    warnings.extend(idle_xco(document, &scenario)?);
+    warnings.extend(changed_default(document, &scenario)?);
+    Ok(scenario)
 }
 
 /// The model of a document that [has the keys of its file](sonic::merged).

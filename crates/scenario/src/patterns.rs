@@ -4,7 +4,6 @@ use super::error::{Error, Result};
 use super::files::Files;
 use super::model::*;
 use super::setting::{Section, shown};
-use super::tree::name_hint;
 use crate::formats;
 
 /// Patterns, each with the meanings of its numbers in parentheses.
@@ -31,10 +30,9 @@ fn parts<'a>(s: &Section<'_>, text: &'a str) -> Result<(&'static str, Vec<&'a st
             None => return Err(s.error("pattern", "a parenthesis is not closed")),
         },
     };
-    let names: Vec<&'static str> = PATTERNS.iter().map(|p| p.0).collect();
     let Some(&(known, expected)) = PATTERNS.iter().find(|p| p.0 == name) else {
         let error = s.error("pattern", format!("unknown pattern `{}`", shown(name)));
-        return Err(error.expected(names.join(", ")).hint(name_hint(name, &names)));
+        return Err(error.none_of(name, &PATTERNS.map(|p| p.0)));
     };
     if !numbers.is_empty() && numbers.len() != expected.len() {
         let error = s.error("pattern", format!("`{known}` takes {} numbers, not {}", expected.len(), numbers.len()));

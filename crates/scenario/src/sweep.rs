@@ -246,10 +246,14 @@ pub(super) fn expand(doc: &Document, files: &mut Files) -> Result<Vec<Variant>> 
             settings.push((axis.key(), value.label()));
         }
         let mut warnings = Vec::new();
-        let scenario = sonic::merged(&variant, files, &mut warnings)
+        let outcome = sonic::merged(&variant, files, &mut warnings)
             .and_then(|merged| load::read(&merged, files, &mut warnings))
-            .map_err(|e| e.in_variant(&label.join(" ")))?;
+            .map_err(|e| e.in_variant(&label.join(" ")));
         warnings.append(&mut files.warnings);
+        let scenario = match outcome {
+            Ok(scenario) => scenario,
+            Err(e) => return Err(e.after(warnings)),
+        };
         variants.push(Variant { label: label.join(" "), folder: folder_name(&label), settings, scenario, warnings });
     }
     Ok(variants)

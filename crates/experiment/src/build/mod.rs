@@ -275,8 +275,16 @@ impl<'a> Network<'a> {
     /// Faults that show only now: links that hold more than a buffer, a graph in two parts, a cycle of lossless
     /// buffers, a slowdown of a port that does not exist.
     pub fn new(scenario: &'a Scenario) -> Result<Network<'a>> {
+        let mut warnings = Vec::new();
+        match Network::checked(scenario, &mut warnings) {
+            Ok(network) => Ok(Network { warnings, ..network }),
+            Err(e) => Err(e.after(warnings)),
+        }
+    }
+
+    fn checked(scenario: &'a Scenario, warnings: &mut Vec<Warning>) -> Result<Network<'a>> {
         let plan = Arc::new(Plan::new(scenario)?);
-        let mut warnings = plan.check_deadlock(scenario)?;
+        warnings.extend(plan.check_deadlock(scenario)?);
         let mut links = plan.directions(scenario);
         let bumps = Bumps::place(scenario, &plan, &mut links)?;
         warnings.extend(small_headroom(scenario, &plan, &links));
@@ -286,7 +294,7 @@ impl<'a> Network<'a> {
         congestion::check_limiters(scenario, &plan)?;
         let slowdowns = Slowdowns::of(scenario, &plan)?;
         let xco = xco::XcoStages::of(scenario, &plan)?;
-        let network = Network { scenario, plan, links, slowdowns, bumps, xco, warnings };
+        let network = Network { scenario, plan, links, slowdowns, bumps, xco, warnings: Vec::new() };
         congestion::check_buffers(&network)?;
         Ok(network)
     }

@@ -1,7 +1,7 @@
 //! The world of a run and its work in sentences, for a reader who has not seen the scenario.
 
 use sluicenet_scenario::{
-    Distribution, Generated, Hosts, Layout, PartitionAggregate, Quantity, Scenario, Shape, Workload,
+    Distribution, Generated, Hosts, Layout, PartitionAggregate, Poisson, Quantity, Scenario, Shape, Workload,
 };
 
 /// Name of the line that tells the world.
@@ -109,12 +109,16 @@ fn workload(s: &Scenario, workload: &Workload) -> String {
         }
         Workload::FlowFile(_) => "The flows of a file.".into(),
         Workload::Poisson(w) => format!(
-            "Flows between random hosts, of {} on average; arrivals are Poisson and offer {} % of every host's link ({}).",
+            "Flows between random hosts, of {} on average; arrivals are Poisson and offer {}.",
             bytes(w.cdf.content.mean()),
-            (w.load * 1e4).round() / 1e2,
-            w.load_basis.name()
+            load(w)
         ),
     }
+}
+
+/// A load and the bytes that it counts.
+pub fn load(w: &Poisson) -> String {
+    format!("{} % of every host's link ({})", (w.load * 1e4).round() / 1e2, w.load_basis.name())
 }
 
 fn partition_aggregate(s: &Scenario, w: &PartitionAggregate) -> String {

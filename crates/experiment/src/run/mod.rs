@@ -13,7 +13,7 @@ mod streams;
 
 use crate::build::{self, Built};
 use crate::workload;
-pub use describe::{WORK, WORLD, topology_file};
+pub use describe::{WORK, WORLD, load, topology_file};
 pub use figures::{Completion, Figures, XcoTotals, ZBridgeTotals, us};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
@@ -288,6 +288,7 @@ impl Job {
             axis_keys: self.axis_keys.clone(),
             parameters: parameters(&self.scenario),
             inputs,
+            settings: self.scenario.settings().unwrap_or_default(),
         }
     }
 }

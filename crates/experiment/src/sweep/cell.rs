@@ -1,7 +1,7 @@
 //! One cell of a sweep: a variant of the scenario, the folder of its result, and its run.
 
 use crate::run::{self, Figures, Job, Options, RunError};
-use sluicenet_records::{self as records, Existing, Manifest, RecordError, Status, claim, lock};
+use sluicenet_records::{self as records, Existing, Manifest, RecordError, Status, check_same_sweep, claim, lock};
 use sluicenet_scenario::{self as scenario, Loaded, Warning, folder_name};
 use std::path::Path;
 
@@ -63,6 +63,14 @@ fn add(cells: &mut Vec<Cell>, mut cell: Cell) {
         cell.folder = format!("{}-{}", cell.folder, cells.len());
     }
     cells.push(cell);
+}
+
+/// Refuses to go on with the sweep of these cells in `dir`, where it holds another sweep.
+///
+/// # Errors
+/// The first cell of another scenario, with the setting that differs; a complete result of no cell.
+pub fn check_same<'a>(cells: impl IntoIterator<Item = &'a Cell>, dir: &Path) -> Result<(), RecordError> {
+    check_same_sweep(dir, cells.into_iter().map(|cell| (cell.folder.as_str(), cell.job.info())))
 }
 
 impl Cell {
@@ -140,8 +148,8 @@ impl Cell {
             let detail = format!("the result of sluicenet {}, and this is {}", found.tool_version, wanted.tool_version);
             return Err(RecordError::Corrupt { path, detail: format!("{detail}: run the cell again with --force") });
         }
-        if (&found.scenario_sha256, found.seed) != (&wanted.scenario_sha256, wanted.seed) {
-            let detail = format!("the result of another scenario or seed ({}, {})", found.scenario, found.seed);
+        if let Some(difference) = found.difference(&wanted) {
+            let detail = format!("the result of {difference} ({}, seed {})", found.scenario, found.seed);
             return Err(RecordError::Corrupt { path, detail });
         }
         match (manifest.status, Figures::saved(dir)) {

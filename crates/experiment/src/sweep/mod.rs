@@ -10,7 +10,7 @@ mod shard;
 mod summary;
 mod table;
 
-pub use cell::{Cell, Found, Ran, cells};
+pub use cell::{Cell, Found, Ran, cells, check_same};
 pub use cost::{expected_bytes, longest_first};
 pub use settings::{Setting, typed};
 pub use shard::Shard;

@@ -34,6 +34,12 @@ impl Cdf {
 /// A line which is not two numbers, values or percentages that descend, or an end at neither 100 nor 1.
 pub fn parse_cdf(file: &str, bytes: &[u8]) -> Result<(Cdf, Vec<Warning>)> {
     let mut reader = Reader::new(file, bytes);
+    let cdf = read(&mut reader);
+    reader.ended(cdf)
+}
+
+fn read(reader: &mut Reader<'_>) -> Result<Cdf> {
+    let file = reader.file;
     let mut points: Vec<(f64, f64)> = Vec::new();
     let mut last = None;
     while let Some(line) = reader.next_line()? {
@@ -95,5 +101,5 @@ pub fn parse_cdf(file: &str, bytes: &[u8]) -> Result<(Cdf, Vec<Warning>)> {
     if points.last().is_some_and(|p| p.0 == 0.0) {
         return Err(reader.at(line, word, "every value of this distribution is 0"));
     }
-    Ok((Cdf { points }, reader.into_warnings()))
+    Ok(Cdf { points })
 }

@@ -163,6 +163,12 @@ struct Header {
 /// of a cycle are named), a host beyond `Nodes`.
 pub fn parse_connection_matrix(file: &str, bytes: &[u8]) -> Result<(ConnectionMatrix, Vec<Warning>)> {
     let mut reader = Reader::new(file, bytes);
+    let matrix = read(&mut reader);
+    reader.ended(matrix)
+}
+
+fn read(reader: &mut Reader<'_>) -> Result<ConnectionMatrix> {
+    let file = reader.file;
     let mut header = Header::default();
     let mut draft = Draft::default();
     let mut in_body = false;
@@ -171,13 +177,13 @@ pub fn parse_connection_matrix(file: &str, bytes: &[u8]) -> Result<(ConnectionMa
         let is_body = first.contains("->") || first == "trigger" || first == "failure";
         in_body |= is_body;
         if !in_body {
-            read_header(&mut reader, line, first, &mut header)?;
+            read_header(reader, line, first, &mut header)?;
         } else if first == "trigger" {
-            draft.trigger(&reader, line)?;
+            draft.trigger(reader, line)?;
         } else if first == "failure" {
-            draft.failure(&reader, line)?;
+            draft.failure(reader, line)?;
         } else if is_body {
-            draft.connection(&reader, line)?;
+            draft.connection(reader, line)?;
         } else {
             let shown: String = first.chars().take(40).collect();
             return Err(reader
@@ -199,10 +205,10 @@ pub fn parse_connection_matrix(file: &str, bytes: &[u8]) -> Result<(ConnectionMa
             reader.warn(line, format!("the header says {count} {name}, the file holds {found}: these are read"));
         }
     }
-    let matrix = draft.finish(&mut reader, (nodes.0 as u32, nodes.1))?;
+    let matrix = draft.finish(reader, (nodes.0 as u32, nodes.1))?;
     matrix.check(file, matrix.nodes)?;
-    check_triggers(file, &matrix, &mut reader)?;
-    Ok((matrix, reader.into_warnings()))
+    check_triggers(file, &matrix, reader)?;
+    Ok(matrix)
 }
 
 fn read_header(reader: &mut Reader<'_>, line: Line<'_>, first: &str, header: &mut Header) -> Result<()> {

@@ -119,6 +119,12 @@ const ATTRIBUTES: [&str; 9] = [
 /// An unknown or doubled attribute, a number out of range, numbers which do not make a fat tree.
 pub fn parse_htsim_topology(file: &str, bytes: &[u8]) -> Result<(HtsimTopology, Vec<Warning>)> {
     let mut reader = Reader::new(file, bytes);
+    let topology = read(&mut reader);
+    reader.ended(topology)
+}
+
+fn read(reader: &mut Reader<'_>) -> Result<HtsimTopology> {
+    let file = reader.file;
     let (mut hosts, mut tiers, mut pod_size) = (None, None, None);
     let mut blocks = [Block::default(); 3];
     let mut current: Option<usize> = None;
@@ -143,7 +149,7 @@ pub fn parse_htsim_topology(file: &str, bytes: &[u8]) -> Result<(HtsimTopology, 
             continue;
         }
         if let Some(tier) = current {
-            set_attribute(&reader, line, (key, &lower, value), tier, &mut blocks[tier])?;
+            set_attribute(reader, line, (key, &lower, value), tier, &mut blocks[tier])?;
             continue;
         }
         match lower.as_str() {
@@ -169,8 +175,7 @@ pub fn parse_htsim_topology(file: &str, bytes: &[u8]) -> Result<(HtsimTopology, 
             reader.warn(block.line, format!("tier {tier} is not read: the header says {tiers} tiers"));
         }
     }
-    let topology = build(file, hosts, pod_size, &blocks[..tiers as usize])?;
-    Ok((topology, reader.into_warnings()))
+    build(file, hosts, pod_size, &blocks[..tiers as usize])
 }
 
 fn short(word: &str) -> String {

@@ -106,13 +106,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// All warnings.
-    pub fn into_warnings(mut self) -> Vec<Warning> {
+    /// The end of reading: what was read and all warnings, or the error after these warnings.
+    pub fn ended<T>(mut self, outcome: Result<T>) -> Result<(T, Vec<Warning>)> {
         if self.suppressed > 0 {
             let message = format!("{} more warnings about this file", self.suppressed);
             self.warnings.push(Warning { file: self.file.to_string(), line: 0, message });
         }
-        self.warnings
+        match outcome {
+            Ok(read) => Ok((read, self.warnings)),
+            Err(e) => Err(e.after(self.warnings)),
+        }
     }
 
     /// An error at the end of the file.

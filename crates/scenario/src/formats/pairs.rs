@@ -15,6 +15,12 @@ pub type Pair = (u32, u32);
 /// A line that is not two hosts of the network, or twice the same.
 pub fn parse_pairs(file: &str, bytes: &[u8], hosts: u32) -> Result<(Vec<Pair>, Vec<Warning>)> {
     let mut reader = Reader::new(file, bytes);
+    let pairs = read(&mut reader, hosts);
+    reader.ended(pairs)
+}
+
+fn read(reader: &mut Reader<'_>, hosts: u32) -> Result<Vec<Pair>> {
+    let file = reader.file;
     let mut pairs = Vec::new();
     while let Some(line) = reader.next_line()? {
         let text = line.text.split('#').next().unwrap_or("");
@@ -38,5 +44,5 @@ pub fn parse_pairs(file: &str, bytes: &[u8], hosts: u32) -> Result<(Vec<Pair>, V
     if pairs.is_empty() {
         return Err(Error::file(file, "this file has no pairs").expected("src dst, a line each"));
     }
-    Ok((pairs, reader.into_warnings()))
+    Ok(pairs)
 }

@@ -238,6 +238,11 @@ fn errors_name_the_dialect() {
     named(s("28 8 2 10 48", "28 8 3 10 48"), (1, 8), "the header says 13 switches, and 12 ids come before", simai);
     named(s("28 8 2 10 48", "28 0 2 10 48"), (1, 4), "a server without GPUs", simai);
     named(s("28 8 2 10 48", "28 16 2 10 48"), (1, 1), "no NVSwitch joins nodes 7 and 8 of one server", simai);
+    // The warnings before it say why: the last links are not read.
+    let e = s("28 8 2 10 48", "28 8 2 10 30").unwrap_err();
+    let warnings = &e.diagnostic().warnings;
+    assert!(e.diagnostic().message.contains("falls apart"), "{e}");
+    assert!(warnings.len() == 1 && warnings[0].message.contains("the header says 30 links: from here on"), "{e:?}");
     // None fits: the header's words are told.
     for text in ["12 4\n8 9\n0 8 25Gbps 1us 0\n", "12 4 2 12 5\n8 9 10 11\n0 8 25Gbps 1us 0\n"] {
         let words = text.lines().next().unwrap().split(' ').count();

@@ -16,7 +16,7 @@ use super::{Counts, InputFile, Level, PortSelector};
 use crate::error::Result;
 use crate::files::Files;
 use crate::setting::{Kind, Section, Setting, Settings, Spec, shown};
-use crate::tree::{Document, Span, Table, Value, name_hint};
+use crate::tree::{Document, Span, Table, Value};
 use crate::units::{BUFFER, Bytes, DURATION_MAX, POSITIVE_RATE, POSITIVE_TIME};
 use crate::{choices, settings};
 
@@ -369,7 +369,7 @@ fn app(doc: &Document, table: &Table, span: Span, files: &mut Files) -> Result<B
     };
     let Some(spec) = APPS.iter().find(|spec| spec.name == kind) else {
         let error = doc.error(entry.node.span, format!("unknown kind of application `{}`", shown(kind)));
-        return Err(error.expected(names.join(", ")).hint(name_hint(kind, &names)));
+        return Err(error.none_of(kind, &names));
     };
     let s = Section::new(doc, spec, table, Some(span))?;
     let app = BumpApp::of_kind(&s, files)?;

@@ -5,6 +5,7 @@ use core::ops::RangeInclusive;
 
 use super::{Kind, Setting, Spec};
 use crate::error::{Error, Result};
+use crate::patterns::PATTERNS;
 use crate::tree::{Document, Node, Span, Table, Value, name_hint};
 use crate::units::Quantity;
 
@@ -149,7 +150,8 @@ impl<'a> Section<'a> {
             if d.line > 0 {
                 return e;
             }
-            self.error(name, format!("{}: {}", d.file, d.message)).expected(d.expected.clone()).hint(d.hint.clone())
+            let error = self.error(name, format!("{}: {}", d.file, d.message));
+            error.expected(d.expected.clone()).hint(d.hint.clone()).after(d.warnings.clone())
         })
     }
 
@@ -160,7 +162,12 @@ impl<'a> Section<'a> {
             Some(Value::Text(text)) => format!(" in `{}`", shown(text)),
             _ => String::new(),
         };
-        self.error_here(format!("`{name}` is missing{of}")).hint(format!("{name}: {help}"))
+        let error = self.error_here(format!("`{name}` is missing{of}")).hint(format!("{name}: {help}"));
+        match self.spec.key(name).map(|key| (key.kind)()) {
+            Some(Kind::Choice(words)) => error.expected(words.join(", ")),
+            Some(Kind::Pattern) => error.expected(PATTERNS.map(|pattern| pattern.0).join(", ")),
+            _ => error,
+        }
     }
 
     /// The error of a value of the wrong kind.
@@ -170,8 +177,7 @@ impl<'a> Section<'a> {
 
     /// The error of a word that the key does not take.
     pub fn unknown(&self, node: &Node, name: &str, text: &str, words: &[&'static str]) -> Error {
-        let error = self.doc.error(node.span, format!("unknown {name} `{}`", shown(text)));
-        error.expected(words.join(", ")).hint(name_hint(text, words))
+        self.doc.error(node.span, format!("unknown {name} `{}`", shown(text))).none_of(text, words)
     }
 
     /// The error of a value beyond the limits.

@@ -43,7 +43,10 @@ pub(crate) fn merged<'d>(
     let db = s.input("sonic", files.sonic(file))?.content;
     let gives = |section: &str, key: &str| given(&doc.root, section, key);
     let of_file = settings(&db, text_of(&doc.root, "sonic_port"), &gives).map_err(|e| match e.diagnostic().line {
-        0 => s.error("sonic_port", e.diagnostic().message.clone()).hint(e.diagnostic().hint.clone()),
+        0 => {
+            let d = e.diagnostic();
+            s.error("sonic_port", d.message.clone()).hint(d.hint.clone()).after(d.warnings.clone())
+        }
         _ => e,
     })?;
     warnings.extend(of_file.warnings);

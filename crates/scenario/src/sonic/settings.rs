@@ -69,17 +69,12 @@ pub fn settings(db: &ConfigDb, port: Option<&str>, given: &dyn Fn(&str, &str) ->
     }
     let mut of = Conversion { db, ports, given, sections: BTreeMap::new(), notes: Vec::new() };
     let chosen: Vec<&str> = port.map_or_else(|| of.ports.names.clone(), |port| vec![port]);
-    if let Some(first) = chosen.first() {
-        let classes = of.agreed(&chosen)?;
-        of.dscps(first)?;
-        of.pauses(first, &classes)?;
-        of.memory(&classes)?;
-        of.headrooms(&classes)?;
-        of.marks(first, &classes)?;
-        of.shares(first, &classes)?;
-    }
+    let outcome = of.read(&chosen);
     let mut warnings = of.notes;
     warnings.extend(not_modelled(db));
+    if let Err(e) = outcome {
+        return Err(e.after(warnings));
+    }
     let mut keys = Table::default();
     for section in SECTIONS {
         if let Some(value) = of.sections.remove(section) {
@@ -154,6 +149,18 @@ struct Conversion<'a> {
 }
 
 impl<'a> Conversion<'a> {
+    /// Gives the keys of these ports.
+    fn read(&mut self, ports: &[&'a str]) -> Result<()> {
+        let Some(first) = ports.first() else { return Ok(()) };
+        let classes = self.agreed(ports)?;
+        self.dscps(first)?;
+        self.pauses(first, &classes)?;
+        self.memory(&classes)?;
+        self.headrooms(&classes)?;
+        self.marks(first, &classes)?;
+        self.shares(first, &classes)
+    }
+
     fn note(&mut self, at: Place, message: String) {
         self.notes.push(Warning { file: self.db.name.clone(), line: self.db.line(at), message });
     }

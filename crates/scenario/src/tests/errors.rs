@@ -82,6 +82,19 @@ fn unknown_keys_find_their_neighbours() {
 }
 
 #[test]
+fn the_values_of_a_key_are_listed_once() {
+    let listed = |text: &str, value: &str| {
+        let shown = parse(text).unwrap_err().to_string();
+        assert_eq!(shown.matches(value).count(), 1, "{shown}");
+    };
+    listed(&with("routing = \"random\"", "routing = \"shortest\""), "hash-destination");
+    listed(&with("pattern = \"stride\"", "pattern = \"every-other\""), "same-id-outgoing");
+    listed(&with("kind = \"incast\"", "kind = \"everybody\""), "partition-aggregate-2");
+    // Also where the key is not given.
+    listed(&with("pattern = \"stride\"\n", ""), "same-id-outgoing");
+}
+
+#[test]
 fn slow_machines_and_credits() {
     for (from, to, needle, message) in [
         ("host = 1, vm", "host = 16, vm", "16, vm", "there are 16 servers, counted from 0"),

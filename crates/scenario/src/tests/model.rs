@@ -144,6 +144,21 @@ fn equal_scenarios_have_equal_canonical_forms() {
 }
 
 #[test]
+fn settings_have_the_keys_of_a_file() {
+    let settings = |text: &str| parse(text).unwrap().scenario.settings().unwrap();
+    let tree = MINIMAL.replace("kind = \"single-switch\"\nhosts = 4", "kind = \"xgft\"\nm = [2, 2]\nw = [1, 1]");
+    let all = settings(&tree);
+    for (section, key, value) in [("topology", "link_rate", "10000000000 b/s"), ("switch", "buffer", "150000 B")] {
+        assert_eq!(all[section][key], value);
+    }
+    assert_eq!((&all["scenario"]["seed"], &all["workload"][0]["bytes"]), (&1.into(), &"1000000 B".into()));
+    // Levels are named where their links differ.
+    assert!(all["topology"].get("level").is_none());
+    let all = settings(&format!("{tree}[[topology.level]]\nlevel = 2\nrate = \"40 Gb/s\"\n"));
+    assert_eq!(all["topology"]["level"][1]["rate"], "40000000000 b/s");
+}
+
+#[test]
 fn frames_are_routed_by_a_hash_of_the_flow_except_in_the_sources_sets() {
     let read = |set: &str, keys: &str| {
         let network = format!("[topology]\nkind = \"xgft\"\nm = [4, 2]\nw = [1, 2]\n{keys}");

@@ -58,6 +58,11 @@ const FLOWS_MAX: u64 = 1 << 26;
 /// A file with fewer flows than its header says, a number out of range, a flow from a host to itself.
 pub fn parse_hpcc_flows(file: &str, bytes: &[u8]) -> Result<(HpccFlows, Vec<Warning>)> {
     let mut words = Words::new(file, bytes);
+    let flows = read(&mut words);
+    words.reader.ended(flows)
+}
+
+fn read(words: &mut Words<'_>) -> Result<HpccFlows> {
     let (_, _, count) = words.number("the number of flows", FLOWS_MAX)?;
     let id_max = 2 * u64::from(HOSTS_MAX) - 1;
     let mut flows: Vec<HpccFlow> = Vec::new();
@@ -93,5 +98,5 @@ pub fn parse_hpcc_flows(file: &str, bytes: &[u8]) -> Result<(HpccFlows, Vec<Warn
             format!("the header says {count} flows: from here on the file is not read, as by HPCC's simulator");
         words.reader.warn(line.number, message);
     }
-    Ok((HpccFlows { flows }, words.reader.into_warnings()))
+    Ok(HpccFlows { flows })
 }

@@ -83,12 +83,14 @@ struct Header<'a> {
 pub fn parse_hpcc_topology(file: &str, bytes: &[u8]) -> Result<(HpccTopology, Vec<Warning>)> {
     let recognised = recognise(file, bytes)?;
     let dialect = recognised.dialect;
-    read(file, bytes, &recognised).map_err(|e| dialect.in_error(e))
+    let mut words = Words::new(file, bytes);
+    let topology = read(&mut words, &recognised).map_err(|e| dialect.in_error(e));
+    words.reader.ended(topology)
 }
 
-fn read(file: &str, bytes: &[u8], recognised: &Recognised) -> Result<(HpccTopology, Vec<Warning>)> {
-    let mut words = Words::new(file, bytes);
-    let header = read_header(&mut words, recognised)?;
+fn read(words: &mut Words<'_>, recognised: &Recognised) -> Result<HpccTopology> {
+    let file = words.reader.file;
+    let header = read_header(words, recognised)?;
     let dialect = recognised.dialect;
     let node_max = header.nodes.saturating_sub(1);
     // Vectors grow as the file is read: a header of a short file allocates nothing.
@@ -107,7 +109,7 @@ fn read(file: &str, bytes: &[u8], recognised: &Recognised) -> Result<(HpccTopolo
     let mut links: Vec<HpccLink> = Vec::new();
     let mut ports: Vec<u32> = Vec::new();
     for i in 0..header.links {
-        let ((line, word), link) = read_link(&mut words, i, &header, node_max)?;
+        let ((line, word), link) = read_link(words, i, &header, node_max)?;
         for node in [link.a, link.b] {
             let of_node = node as usize;
             if ports.len() <= of_node {
@@ -133,7 +135,7 @@ fn read(file: &str, bytes: &[u8], recognised: &Recognised) -> Result<(HpccTopolo
     check_connected(file, &topology)?;
     check_servers(file, &topology, &header)?;
     warn_of_header(&mut words.reader, &topology, &header);
-    Ok((topology, words.reader.into_warnings()))
+    Ok(topology)
 }
 
 /// Reads the header; refuses one beyond the limits, or one that the rest of the file contradicts.

@@ -25,7 +25,7 @@ use crate::choices;
 use crate::error::Result;
 use crate::files::Files;
 use crate::setting::{Kind, Or, Section, Setting, Settings, Spec, shown};
-use crate::tree::{Document, Entry, Node, Span, Table, Value, name_hint};
+use crate::tree::{Document, Entry, Node, Span, Table, Value};
 use crate::units::canonical_as_they_are;
 
 choices! {
@@ -250,7 +250,7 @@ impl Workload {
         };
         let Some(spec) = WORKLOADS.iter().find(|spec| spec.name == kind) else {
             let error = doc.error(node.span, format!("unknown kind of workload `{}`", shown(kind)));
-            return Err(error.expected(names.join(", ")).hint(name_hint(kind, &names)));
+            return Err(error.none_of(kind, &names));
         };
         let with_priority = by_dscp(&Section::new(doc, spec, table, Some(span))?, table, world)?;
         let table = with_priority.as_ref().unwrap_or(table);
