@@ -69,7 +69,7 @@ class _Standard:
 
     def submit(self, index: int) -> Future[Answer]:
         try:
-            future = self._executor.submit(_work.cell, _work.VERSION, self._plan, index)
+            future = self._executor.submit(_work.cell, _work.build(), self._plan, index)
         except RuntimeError as e:
             raise _Gone(str(e)) from e
         self._futures.append(future)
@@ -107,7 +107,7 @@ class _Ray:
         self._heard = self._asked = time.monotonic()
 
     def submit(self, index: int) -> Future[Answer]:
-        ref = self._cell.remote(_work.VERSION, self._plan, index)
+        ref = self._cell.remote(_work.build(), self._plan, index)
         self._refs.append(ref)
         future: Future[Answer] = ref.future()
         return future
@@ -168,7 +168,7 @@ class _Dask:
 
     def submit(self, index: int) -> Future[Answer]:
         key = f"sluicenet-{self._run}-{len(self._remote)}"
-        remote = self._client.submit(_work.cell, _work.VERSION, self._plan, index, key=key, pure=False)
+        remote = self._client.submit(_work.cell, _work.build(), self._plan, index, key=key, pure=False)
         self._remote.append(remote)
         future: Future[Answer] = Future()
         remote.add_done_callback(partial(_pass_on, future))
@@ -316,7 +316,7 @@ def _run(
                 _keep(root / jobs[index].folder, answer.files)
             done(index, answer)
         elif isinstance(error, ImportError | AttributeError):
-            raise ClusterError(f"{pool.name}: a worker has no sluicenet {_work.VERSION}: {error}") from error
+            raise ClusterError(f"{pool.name}: a worker has no sluicenet {_work.build()}: {error}") from error
         elif not pool.is_final(error) and tries[index] < TRIES:
             start(index)
             continue

@@ -18,6 +18,8 @@ class SluicenetError(Exception):
 class ScenarioError(SluicenetError, ValueError):
     """A scenario or one of its input files cannot be used; as text, the place with what was expected and a hint.
 
+    Warnings before it, which may say why, stand at the beginning of the text.
+
     Attributes:
         message: What is wrong, in one sentence.
         file: The file; ``overrides`` for an override, ``scenario`` for a text or a dict.

@@ -250,7 +250,7 @@ def sweep(
     jobs = loaded.variants(chosen)
     existing = existing_policy(resume and not force, force)
     root = Path(out)
-    claimed = _native.claim_sweep(root, loaded.name, existing)
+    claimed = _native.claim_sweep(root, loaded.name, jobs, existing)
     try:
         with Bar(loaded.name, progress) as bar:
             state = _State(loaded.name, jobs, root, bar)

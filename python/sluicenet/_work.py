@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import socket
@@ -15,8 +16,12 @@ from ._errors import ClusterError, SluicenetError
 from ._result import Scratch
 from ._source import Odd
 
-VERSION = _native.__version__
-"""What the workers of this process have to have."""
+
+@lru_cache(maxsize=1)
+def build() -> str:
+    """Version and build, which all workers of a sweep must have: builds of two commits may have the same version."""
+    digest = hashlib.sha256(Path(_native.__file__).read_bytes()).hexdigest()
+    return f"{_native.__version__} (build {digest[:12]})"
 
 
 @dataclass(frozen=True)
@@ -50,12 +55,12 @@ class Answer:
     """What would stop every other cell too, as a full disk."""
 
 
-def cell(version: str, plan: bytes | str, index: int) -> Answer:
-    """Runs a cell on a worker, for a sweep of this version; `plan` is a packed one, or a file in the sweep's folder."""
+def cell(wanted: str, plan: bytes | str, index: int) -> Answer:
+    """Runs a cell on a worker, for a sweep of this build; `plan` is a packed one, or a file in the sweep's folder."""
     worker = f"{socket.gethostname()} (process {os.getpid()})"
-    if version != _native.__version__:
-        text = f"worker {worker} has sluicenet {_native.__version__}, and this sweep is of sluicenet {version}"
-        return Answer(worker, error=ClusterError(f"{text}: install the same version everywhere"))
+    if wanted != build():
+        text = f"worker {worker} has sluicenet {build()}, and this sweep is of sluicenet {wanted}"
+        return Answer(worker, error=ClusterError(f"{text}: install the same package everywhere"))
     if isinstance(plan, str) and not Path(plan).exists():
         text = f"worker {worker} does not see {Path(plan).parent}"
         return Answer(worker, error=ClusterError(f"{text}: give a folder that all workers share, or shared=False"))

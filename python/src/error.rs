@@ -13,13 +13,16 @@ pyo3::import_exception!(sluicenet._errors, RunError);
 /// What the loader calls a setting of the command line, and what Python calls it.
 const OVERRIDE: (&str, &str) = ("--set", "overrides");
 
-/// A scenario that cannot be read: where, what was expected, and the hint, each an attribute.
+/// A scenario that cannot be read: where, what was expected, and the hint, each an attribute. Its text begins with the
+/// warnings before it.
 pub fn scenario(e: LabScenarioError) -> PyErr {
     let d = e.diagnostic();
     let is_override = d.file == OVERRIDE.0;
     let file = if is_override { OVERRIDE.1.to_string() } else { d.file.clone() };
     let text = e.to_string();
     let text = if is_override { text.replacen("--> --set", "--> overrides", 1) } else { text };
+    let warnings: String = d.warnings.iter().map(|w| format!("{w}\n")).collect();
+    let text = warnings + &text;
     let place = |n: u32| (n > 0).then_some(n);
     let (line, column) = (place(d.line), place(d.column));
     ScenarioError::new_err((text, d.message.clone(), file, line, column, d.expected.clone(), d.hint.clone()))

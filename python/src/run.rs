@@ -47,6 +47,11 @@ impl Job {
     pub fn new(file: &str, cell: Cell) -> Job {
         Job { file: file.to_string(), cell }
     }
+
+    /// Its cell.
+    pub fn cell(&self) -> &Cell {
+        &self.cell
+    }
 }
 
 #[pymethods]

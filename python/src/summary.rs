@@ -1,7 +1,7 @@
 //! A result in a few numbers: from its records, and what they do not say from the run's own figures.
 
 use crate::error;
-use crate::run::existing_of;
+use crate::run::{Job, existing_of};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use serde::Serialize;
@@ -11,7 +11,8 @@ use sluicenet_proto::loss::DropReason;
 use sluicenet_records as records;
 use sluicenet_records::stats::Summary as Times;
 use sluicenet_records::{
-    DropRow, FlowRow, Lock, Manifest, MarkRow, PortRow, QueryRow, RecordError, Sharing, measured_from, read, read_parts,
+    DropRow, Existing, FlowRow, Lock, Manifest, MarkRow, PortRow, QueryRow, RecordError, Sharing, measured_from, read,
+    read_parts,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -80,12 +81,22 @@ impl Claimed {
     }
 }
 
-/// Refuses a place for a sweep of `scenario` that holds something else, or makes it ready where `force` is set.
+/// Refuses a place for the sweep of these jobs of `scenario` that holds something else, or makes it ready where `force`
+/// is set.
 #[pyfunction]
-pub fn claim_sweep(py: Python<'_>, path: PathBuf, scenario: &str, existing: &str) -> PyResult<Claimed> {
+pub fn claim_sweep(
+    py: Python<'_>,
+    path: PathBuf,
+    scenario: &str,
+    jobs: Vec<PyRef<'_, Job>>,
+    existing: &str,
+) -> PyResult<Claimed> {
     let existing = existing_of(existing)?;
-    let lock = py.detach(|| records::claim_sweep(&path, scenario, existing, Sharing::Alone));
-    lock.map(|lock| Claimed(Some(lock))).map_err(error::records)
+    let lock = py.detach(|| records::claim_sweep(&path, scenario, existing, Sharing::Alone)).map_err(error::records)?;
+    if existing == Existing::Resume {
+        sweep::check_same(jobs.iter().map(|job| job.cell()), &path).map_err(error::records)?;
+    }
+    Ok(Claimed(Some(lock)))
 }
 
 /// The values of an axis with their types: all bool, int or float where all of them are, and text otherwise.

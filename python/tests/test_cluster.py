@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -19,7 +20,7 @@ import pytest
 from conftest import parquet
 
 import sluicenet as sn
-from sluicenet import _work
+from sluicenet import _native, _work
 
 AXES = '\n[sweep]\n"tcp.congestion" = ["newreno", "cubic"]\n"workload.0.rounds" = [2, 9]\n'
 LONGER = '\n[sweep]\n"tcp.congestion" = ["newreno", "cubic"]\n"workload.0.rounds" = [2, 150]\n'
@@ -144,10 +145,29 @@ def test_a_killed_pool_is_an_error_and_keeps_what_is_complete(
 def test_another_version_is_refused_by_its_worker(
     swept: str, processes: ProcessPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_work, "VERSION", "0.0.9")
-    name = rf"worker .* \(process \d+\) has sluicenet {sn.__version__}, and this sweep is of sluicenet 0\.0\.9"
-    with pytest.raises(sn.ClusterError, match=name):
-        sn.sweep(swept, out=tmp_path, executor=processes)
+    # A build of another commit has the same version.
+    for other in ("0.0.9 (build 0123456789ab)", f"{sn.__version__} (build 0123456789ab)"):
+        monkeypatch.setattr(_work, "build", lambda other=other: other)
+        has = rf"worker .* \(process \d+\) has sluicenet {sn.__version__} \(build [0-9a-f]{{12}}\)"
+        with pytest.raises(sn.ClusterError, match=rf"{has}, and this sweep is of sluicenet {re.escape(other)}"):
+            sn.sweep(swept, out=tmp_path, executor=processes)
+
+
+def test_a_build_is_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = _work.build()
+    other = tmp_path / "native.so"
+    other.write_bytes(Path(_native.__file__).read_bytes() + b"\0")
+    monkeypatch.setattr(_native, "__file__", str(other))
+    assert _work.build.__wrapped__() != mine
+    assert mine.startswith(f"{sn.__version__} (build ")
+
+
+def test_a_sweep_goes_on_in_its_own_folder_only(swept: str, tmp_path: Path) -> None:
+    sn.sweep(swept, out=tmp_path)
+    with pytest.raises(sn.RecordError, match=r"another scenario: workload\.0\.bytes is \d+ B there and 2000 B here"):
+        sn.sweep(swept, out=tmp_path, overrides={"workload.0.bytes": "2 KB"})
+    with pytest.raises(sn.RecordError, match=r"congestion=cubic,rounds=2: the result of a run that this sweep does"):
+        sn.sweep(swept.replace("[2, 9]", "[9]"), out=tmp_path)
 
 
 def test_a_result_of_another_version_is_refused_by_its_folder(swept: str, tmp_path: Path) -> None:

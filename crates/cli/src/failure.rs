@@ -10,6 +10,8 @@ use std::process::ExitCode;
 pub(super) enum Failure {
     /// Bad usage or input, a place that cannot take results, results that cannot be read. Exit code 2.
     Input(String),
+    /// As `Input`: a scenario that cannot be used, perhaps after warnings.
+    Scenario(scenario::Error),
     /// The run failed: loss in a lossless class, a deadlock, wrong sums, a disk that is full. Exit code 1.
     Failed(String),
     /// As `Failed`, but the message was already printed.
@@ -23,16 +25,25 @@ impl Failure {
     pub fn message(&self) -> Option<String> {
         match self {
             Failure::Input(text) if text.starts_with("error: ") => Some(text.clone()),
+            Failure::Scenario(e) => Some(e.to_string()),
             Failure::Input(text) | Failure::Failed(text) => Some(format!("error: {text}")),
             Failure::Interrupted(text) => Some(format!("interrupted: {text}")),
             Failure::Told => None,
         }
     }
 
+    /// The warnings before it.
+    pub fn warnings(&self) -> &[scenario::Warning] {
+        match self {
+            Failure::Scenario(e) => &e.diagnostic().warnings,
+            _ => &[],
+        }
+    }
+
     /// The exit code.
     pub fn code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Failure::Input(_) => 2,
+            Failure::Input(_) | Failure::Scenario(_) => 2,
             Failure::Failed(_) | Failure::Told => 1,
             Failure::Interrupted(_) => 130,
         })
@@ -41,7 +52,7 @@ impl Failure {
 
 impl From<scenario::Error> for Failure {
     fn from(e: scenario::Error) -> Failure {
-        Failure::Input(e.to_string())
+        Failure::Scenario(e)
     }
 }
 

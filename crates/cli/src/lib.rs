@@ -177,6 +177,7 @@ pub fn main() -> ExitCode {
     match outcome.and_then(|()| output::outcome()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            output::warnings(failure.warnings(), global);
             if let Some(message) = failure.message() {
                 output::note(&message);
             }

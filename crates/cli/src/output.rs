@@ -3,7 +3,7 @@
 use super::Global;
 use super::failure::Failure;
 use serde::Serialize;
-use sluicenet_scenario::{Loaded, printable};
+use sluicenet_scenario::{Warning, printable};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -61,10 +61,10 @@ pub(super) fn note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", printable::lines(text));
 }
 
-/// Notes the warnings of a scenario.
-pub(super) fn warnings(loaded: &Loaded, global: Global) {
+/// Notes warnings.
+pub(super) fn warnings(warnings: &[Warning], global: Global) {
     if !global.quiet {
-        for w in &loaded.warnings {
+        for w in warnings {
             note(&w.to_string());
         }
     }

@@ -23,12 +23,24 @@ fn is_ours(args: &[String]) -> bool {
     args.first().is_some_and(|program| Path::new(program).file_stem().is_some_and(|name| name == "sluicenet"))
 }
 
-/// The command line of `args`. Existing results are replaced, because the new ones are equal.
+/// Options that change no result: which runs are made now, how many at a time, and the printing.
+const WITHOUT_EFFECT: [&str; 6] = ["--resume", "--force", "--gather", "--quiet", "-q", "--json"];
+/// Those of them with a value.
+const WITHOUT_EFFECT_WITH_VALUE: [&str; 3] = ["--shard", "--build", "--workers"];
+
+/// The command line of `args`, the same for the parts of a sweep and the call that gathers them. Existing results are
+/// replaced, because the new ones are equal.
 fn command(args: &[String]) -> String {
     let verb = args.iter().skip(1).find(|arg| !arg.starts_with('-')).map_or("", String::as_str);
     let replaces = ["run", "sweep"].contains(&verb);
-    // Runs that were gathered were also run.
-    let kept = args.iter().filter(|arg| !["--resume", "--force", "--gather"].contains(&arg.as_str()));
+    let mut is_value = false;
+    let kept = args.iter().filter(|arg| {
+        let name = arg.split('=').next().unwrap_or(arg);
+        let has_value = WITHOUT_EFFECT_WITH_VALUE.contains(&name);
+        let is_dropped = has_value || is_value || WITHOUT_EFFECT.contains(&arg.as_str());
+        is_value = has_value && name == *arg;
+        !is_dropped
+    });
     let kept = kept.map(|arg| quoted(arg));
     kept.chain(replaces.then(|| "--force".into())).collect::<Vec<_>>().join(" ")
 }
@@ -61,7 +73,9 @@ mod tests {
         let gathered = ["sluicenet", "sweep", "s.toml", "-o", "x", "--gather"];
         assert_eq!(line(&gathered), "sluicenet sweep s.toml -o x --force");
         let sweep = ["sluicenet", "-q", "sweep", "--force", "s.toml", "-o", "x"];
-        assert_eq!(line(&sweep), "sluicenet -q sweep s.toml -o x --force");
+        assert_eq!(line(&sweep), "sluicenet sweep s.toml -o x --force");
+        let part = ["sluicenet", "-q", "sweep", "s.toml", "--workers", "2", "-o", "x", "--shard=1/3", "--json"];
+        assert_eq!(line(&part), line(&gathered));
         assert_eq!(quoted(""), "''");
     }
 }

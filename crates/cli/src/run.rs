@@ -65,7 +65,7 @@ impl Run {
         });
         let overrides: Vec<String> = self.overrides.all().into_iter().chain(level).collect();
         let loaded = Scenario::load_with(&self.file, &overrides)?;
-        output::warnings(&loaded, global);
+        output::warnings(&loaded.warnings, global);
         // Where everything is fixed there is a run to show and no table.
         let has_tables = self.world == World::Simulated && !loaded.scenario.tables.is_empty() && loaded.is_varied();
         if has_tables && self.output.is_none() {

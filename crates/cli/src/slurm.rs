@@ -3,12 +3,43 @@
 use super::failure::Failure;
 use super::files;
 use super::rerun::{quoted, set_options};
+use sluicenet_records::sha256_hex;
 use std::path::{Path, PathBuf, absolute};
 
 /// Tasks of a job array unless the user says otherwise: SLURM's default `MaxArraySize` of 1001 permits one more.
 const TASKS_MAX: usize = 1_000;
+/// Hexadecimal digits that name a build.
+const BUILD_DIGITS: usize = 12;
 /// File name of the script.
 const SCRIPT: &str = "sweep.sbatch";
+
+/// Refuses to run a part of a sweep that another build has written: builds of two commits may have the same version.
+pub(super) fn check_build(wanted: &str) -> Result<(), Failure> {
+    let found = build()?;
+    if found == wanted {
+        return Ok(());
+    }
+    let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let version = env!("CARGO_PKG_VERSION");
+    Err(Failure::Input(format!(
+        "{}: this is build {found} of sluicenet {version}, and this sweep is of build {wanted}; run the same program \
+         everywhere, or write the job array again",
+        node.trim_end()
+    )))
+}
+
+/// What tells this build from others: the first digits of the SHA-256 of the program's file.
+fn build() -> Result<String, Failure> {
+    let file = program()?;
+    let bytes = std::fs::read(&file).map_err(|e| Failure::Input(format!("{}: cannot read: {e}", file.display())))?;
+    let mut digits = sha256_hex(&bytes);
+    digits.truncate(BUILD_DIGITS);
+    Ok(digits)
+}
+
+fn program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|e| Failure::Input(format!("this program does not find its own file: {e}")))
+}
 
 /// A job array before it is written.
 pub(super) struct JobArray<'a> {
@@ -37,14 +68,12 @@ impl JobArray<'_> {
         let script = self.dir.join(SCRIPT);
         std::fs::create_dir_all(self.dir)
             .map_err(|e| Failure::Input(format!("{}: cannot create the directory: {e}", self.dir.display())))?;
-        let program = std::env::current_exe()
-            .map_err(|e| Failure::Input(format!("this program does not find its own file: {e}")))?;
-        let text = self.text(tasks, [&program, self.file, self.output, self.dir].map(full))?;
+        let text = self.text(tasks, &build()?, [&program()?, self.file, self.output, self.dir].map(full))?;
         files::write(&script, &text).map_err(Failure::into_input)?;
         Ok(script)
     }
 
-    fn text(&self, tasks: usize, paths: [Result<String, Failure>; 4]) -> Result<String, Failure> {
+    fn text(&self, tasks: usize, build: &str, paths: [Result<String, Failure>; 4]) -> Result<String, Failure> {
         let [program, file, output, dir] = paths;
         let (program, file, output, dir) = (program?, file?, output?, dir?);
         if let Some(path) = [&program, &file, &output, &dir].into_iter().find(|path| path.contains(['\n', '"'])) {
@@ -75,7 +104,7 @@ if [ "$version" != "sluicenet {version}" ]; then
     echo "$(hostname): $sluicenet is '$version', and this sweep is of sluicenet {version}" >&2
     exit 2
 fi
-"$sluicenet" --quiet sweep {file} -o {output}{set} --workers {workers} --shard "$((SLURM_ARRAY_TASK_ID + 1))/{tasks}"
+"$sluicenet" --quiet sweep {file} -o {output}{set} --workers {workers} --shard "$((SLURM_ARRAY_TASK_ID + 1))/{tasks}" --build {build}
 code=$?
 # A run that was killed, for example for want of memory, gets two more tries, elsewhere if SLURM has another node.
 # 130 and 143 are scancel and the time limit.

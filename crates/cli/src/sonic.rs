@@ -107,7 +107,7 @@ impl Write {
             files::can_write(output)?;
         }
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
-        output::warnings(&loaded, global);
+        output::warnings(&loaded.warnings, global);
         let s = &loaded.scenario;
         let plan = Plan::new(s)?;
         let node = plan.hosts() + self.switch;

@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::figures::Printed;
 use super::files::{self, REPORT};
 use super::rerun::{again, quoted, set_options};
-use super::slurm::{JobArray, tasks_for};
+use super::slurm::{JobArray, check_build, tasks_for};
 use super::table::{NONE, Table, count, counted, short, time};
 use super::{Global, Overrides, interrupt, output};
 use sluicenet_experiment::sweep::{
@@ -42,6 +42,9 @@ pub(super) struct Sweep {
     /// Run part K of N of the runs, beside other parts, as in a job array; complete ones are kept
     #[arg(long, value_name = "K/N")]
     shard: Option<Shard>,
+    /// The only build that may run the part, as a job array names it
+    #[arg(long, value_name = "BUILD", requires = "shard", hide = true)]
+    build: Option<String>,
     /// Run nothing: write summary, table and page of runs that parts have done
     #[arg(long, conflicts_with = "shard")]
     gather: bool,
@@ -56,7 +59,10 @@ pub(super) struct Sweep {
 impl Sweep {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
-        output::warnings(&loaded, global);
+        // Of a job array, the calls that write it and gather it say them.
+        if self.shard.is_none() {
+            output::warnings(&loaded.warnings, global);
+        }
         let cells = sweep::cells(&loaded, None)?;
         match (&self.slurm, self.shard) {
             (Some(job), _) => self.job_array(job, &loaded, &cells, global),
@@ -78,8 +84,16 @@ impl Sweep {
         }
         refuse_existing(cells, &self.output, existing)?;
         // How far parts are may be asked while they run.
-        let found = if self.gather { Some(gathered(cells, &self.output)?) } else { None };
+        let found = if self.gather {
+            sweep::check_same(cells, &self.output).map_err(Failure::input)?;
+            Some(gathered(cells, &self.output)?)
+        } else {
+            None
+        };
         let _lock = claim_sweep(&self.output, scenario, existing, Sharing::Alone).map_err(Failure::input)?;
+        if self.resume {
+            sweep::check_same(cells, &self.output).map_err(Failure::input)?;
+        }
         let workers = self.workers.map_or_else(cells::cores, usize::from);
         let done = match found {
             Some(done) => done,
@@ -98,9 +112,11 @@ impl Sweep {
 
     /// Runs the cells of one part; other processes run those of other parts.
     fn part(&self, shard: Shard, loaded: &Loaded, cells: &[Cell], global: Global) -> Result<(), Failure> {
+        self.build.as_deref().map_or(Ok(()), check_build)?;
         let scenario = &loaded.scenario.name;
         let _lock =
             claim_sweep(&self.output, scenario, Existing::Resume, Sharing::WithOtherParts).map_err(Failure::input)?;
+        sweep::check_same(cells, &self.output).map_err(Failure::input)?;
         let chosen = shard.cells(&longest_first(cells));
         let workers = self.workers.map_or_else(cells::cores, usize::from);
         let ran = cells::some(cells, &chosen, workers, global.quiet, |cell, i, bar| {
@@ -129,6 +145,7 @@ impl Sweep {
         let scenario = &loaded.scenario.name;
         // What its tasks would refuse is refused now.
         drop(claim_sweep(&self.output, scenario, Existing::Resume, Sharing::WithOtherParts).map_err(Failure::input)?);
+        sweep::check_same(cells, &self.output).map_err(Failure::input)?;
         let tasks = self.tasks.map_or_else(|| tasks_for(cells.len()), |tasks| (tasks as usize).min(cells.len()));
         let (file, output, overrides) = (&self.file, &self.output, self.overrides.all());
         let set = set_options(&overrides);

@@ -5,8 +5,8 @@ use super::table::{Table, count, counted};
 use super::{Global, Overrides, output};
 use serde::Serialize;
 use sluicenet_experiment::build::{self, LinkKind};
-use sluicenet_experiment::run::topology_file;
-use sluicenet_scenario::{self as scenario, Routing, Scenario, Topology, Warning};
+use sluicenet_experiment::run::{load, topology_file};
+use sluicenet_scenario::{self as scenario, Loaded, Routing, Scenario, Topology, Warning, Workload};
 use sluicenet_sim::Engine;
 use std::path::PathBuf;
 
@@ -45,6 +45,9 @@ struct Findings {
     buffer_cycle: &'static str,
     window_ns: f64,
     workloads: Vec<&'static str>,
+    /// Those of workloads that have one, with the bytes that they count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    loads: Vec<String>,
     warnings: Vec<String>,
 }
 
@@ -80,6 +83,22 @@ impl Variant {
 impl Validate {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
+        let findings = self.findings(&loaded).map_err(|e| e.after(loaded.warnings.clone()))?;
+        if global.json {
+            output::json(&findings);
+        } else {
+            if !global.quiet {
+                findings.warnings.iter().for_each(|w| output::note(w));
+                for cell in &findings.cells {
+                    cell.warnings.iter().for_each(|w| output::note(&format!("{}: {w}", cell.label)));
+                }
+            }
+            output::print(&findings.text());
+        }
+        Ok(())
+    }
+
+    fn findings(&self, loaded: &Loaded) -> scenario::Result<Findings> {
         let variants = loaded.expand_sweep()?;
         let s = &loaded.scenario;
         let kinds = build::link_kinds(s)?;
@@ -101,6 +120,7 @@ impl Validate {
             (true, false) => "none: all routes checked",
         };
         let engine = Engine::new(built.world, 1).map_err(|e| build::refused(s, &e))?;
+        let loads = s.workloads.iter().filter_map(|w| if let Workload::Poisson(w) = w { Some(load(w)) } else { None });
         let mut findings = Findings {
             file: self.file.display().to_string(),
             scenario: s.name.clone(),
@@ -121,21 +141,11 @@ impl Validate {
             buffer_cycle: cycle,
             window_ns: engine.window().as_ps() as f64 / 1e3,
             workloads: s.workloads.iter().map(|w| w.kind()).collect(),
+            loads: loads.collect(),
             warnings,
         };
         findings.cells.iter_mut().for_each(|cell| cell.warnings.retain(|w| !findings.warnings.contains(w)));
-        if global.json {
-            output::json(&findings);
-        } else {
-            if !global.quiet {
-                findings.warnings.iter().for_each(|w| output::note(w));
-                for cell in &findings.cells {
-                    cell.warnings.iter().for_each(|w| output::note(&format!("{}: {w}", cell.label)));
-                }
-            }
-            output::print(&findings.text());
-        }
-        Ok(())
+        Ok(findings)
     }
 }
 
@@ -199,6 +209,9 @@ impl Findings {
         t.row(["buffer cycles", self.buffer_cycle]);
         t.row(["window", &format!("{} ns: what threads simulate between two meetings", self.window_ns)]);
         t.row(["workloads", &self.workloads.join(", ")]);
+        if !self.loads.is_empty() {
+            t.row(["load", &self.loads.join(", ")]);
+        }
         if self.variants > 1 {
             t.row(["sweep", &format!("{} variants", count(self.variants as u64))]);
         }

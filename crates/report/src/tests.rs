@@ -47,6 +47,7 @@ fn info(axes: &[(&str, &str)], seed: u64) -> RunInfo {
         axis_keys: axes.iter().map(|(key, _)| key.to_string()).collect(),
         parameters: parameters.map(|(name, value)| (name.into(), value.into())).to_vec(),
         inputs: vec![Input::of("websearch.cdf", b"1 0.5 2 1")],
+        ..RunInfo::default()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Input that the command refuses: usage, input, places; each with one clear error and exit code 2.
 
-use crate::command::{SMALL, expect, json, records, same_files};
+use crate::command::{SMALL, expect, json, records, repository, same_files};
 use sluicenet_testkit::Dir;
 use std::path::Path;
 use std::process::Command;
@@ -133,6 +133,47 @@ fn bad_input_is_one_clear_error_and_leaves_nothing() {
 }
 
 #[cfg(unix)]
+#[test]
+fn warnings_are_told_before_the_error_that_follows() {
+    let dir = Dir::new("cli-warned");
+    let simai = std::fs::read_to_string(repository("crates/scenario/tests/data/simai-16.txt")).unwrap();
+    dir.file("simai.txt", &simai.replace("28 8 2 10 48", "28 8 2 10 30"));
+    let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n";
+    let cut = dir.file("cut.toml", &format!("[topology]\nkind = \"hpcc\"\nfile = \"simai.txt\"\n{flow}"));
+    // A warning of the scenario, and an error of its sweep.
+    let tree = "[topology]\nkind = \"fat-tree\"\nk = 4\n";
+    let swept = dir.file("swept.toml", &format!("{tree}{flow}[sweep]\n\"workload.0.dst\" = [1, 99]\n"));
+    let out = dir.path("out");
+    for (file, warning, error) in [
+        (&cut, "warning: simai.txt:33: the header says 30 links", "error: simai.txt: the network falls apart"),
+        (&swept, "`routing` is \"hash\" (ECMP) by default", "error: there is no host 99"),
+    ] {
+        for verb in [&["validate"][..], &["sweep", "-o", &out]] {
+            let (_, stderr) = expect(2, &[verb, &[file]].concat());
+            let (warned, failed) = (stderr.find(warning), stderr.find(error));
+            assert!(warned.is_some() && warned < failed && stderr.matches(warning).count() == 1, "{stderr}");
+            let (_, stderr) = expect(2, &[verb, &[file, "-q"]].concat());
+            assert!(stderr.contains(error) && !stderr.contains("warning"), "{stderr}");
+        }
+    }
+}
+
+#[test]
+fn the_bytes_that_a_load_counts_are_told() {
+    let dir = Dir::new("cli-load");
+    dir.file("sizes.txt", "0 0\n1000 100\n");
+    let network = "[topology]\nkind = \"single-switch\"\nhosts = 4\n";
+    let load = |keys: &str| {
+        let load =
+            format!("[[workload]]\nkind = \"poisson\"\ncdf = \"sizes.txt\"\nload = 0.6\nuntil = \"1 ms\"\n{keys}");
+        let file = dir.file("load.toml", &format!("{network}{load}"));
+        let told = expect(0, &["validate", &file]).0;
+        told.lines().find(|line| line.trim_start().starts_with("load ")).unwrap_or(&told).to_owned()
+    };
+    assert!(load("").ends_with("60 % of every host's link (payload)"), "{}", load(""));
+    assert!(load("load_basis = \"wire\"\n").ends_with("60 % of every host's link (wire)"));
+}
+
 #[test]
 fn what_is_no_file_is_refused_at_once() {
     let dir = Dir::new("cli-pipe");

@@ -33,10 +33,15 @@ fn parts_gather_to_the_bytes_of_one_process() {
     for mut process in beside {
         assert!(process.wait().unwrap().success());
     }
-    let (table, _) = expect(0, &["sweep", &file, "-o", &out, "--gather"]);
-    assert!(table.contains("small, 4 runs") && table.contains("gain"), "{table}");
-    same_files(&one, &out);
     let page = |dir: &str| std::fs::read_to_string(Path::new(dir).join("report.html")).unwrap().replace(dir, "DIR");
+    for quiet in [&["-q"][..], &[]] {
+        let (table, _) = expect(0, &[quiet, &["sweep", &file, "-o", &out, "--gather"]].concat());
+        assert!(table.contains("small, 4 runs") && table.contains("gain"), "{table}");
+        same_files(&one, &out);
+        assert_eq!(page(&one), page(&out));
+    }
+    // The parts agree on their command, so the page that is written again has it too.
+    expect(0, &["report", &out]);
     assert_eq!(page(&one), page(&out));
     for wrong in ["0/3", "4/3", "3"] {
         assert!(expect(2, &["sweep", &file, "-o", &out, "--shard", wrong]).1.contains("K/N with K from 1 to N"));
@@ -68,6 +73,20 @@ fn the_tasks_of_a_job_array_run_every_cell() {
     let refused = task("0", Some(&other));
     let stderr = String::from_utf8(refused.stderr).unwrap();
     assert!(refused.status.code() == Some(2) && stderr.contains("is 'sluicenet 0.0.9', and this sweep"), "{stderr}");
+    // So does one with another build of this version.
+    let line = text.lines().find(|line| line.contains("--build ")).unwrap();
+    let build = line.rsplit(' ').next().unwrap();
+    assert_eq!(build.len(), 12, "{line}");
+    std::fs::write(&script, text.replace(build, "0123456789ab")).unwrap();
+    let refused = task("0", None);
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    let says = format!(
+        "this is build {build} of sluicenet {}, and this sweep is of build 0123456789ab",
+        env!("CARGO_PKG_VERSION")
+    );
+    assert!(refused.status.code() == Some(2) && stderr.contains(&says), "{stderr}");
+    assert!(!Path::new(&out).exists());
+    std::fs::write(&script, text).unwrap();
     for number in ["0", "1"] {
         let done = task(number, None);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -103,8 +122,61 @@ fn a_result_of_another_version_or_another_sweep_is_refused_by_its_file() {
     std::fs::write(&manifest, &text).unwrap();
     let other = dir.file("other.toml", &SMALL.replace("queries = 24", "queries = 25"));
     let (_, stderr) = expect(2, &["sweep", &other, "-o", &out, "--gather"]);
-    assert!(stderr.contains("manifest.json: the result of another scenario or seed (small, 1)"), "{stderr}");
+    let differs =
+        "already holds the result of small (seed 1, complete) of another scenario: workload.0.queries is 24 there";
+    assert!(stderr.contains(differs), "{stderr}");
     expect(0, &["sweep", &file, "-o", &out, "--gather"]);
+}
+
+#[test]
+fn a_sweep_goes_on_in_its_own_folder_only() {
+    let dir = Dir::new("cli-parts-other");
+    let file = dir.file("small.toml", SMALL);
+    let out = dir.path("out");
+    let of = |how: &[&str], set: &str| [&["sweep", &file, "-o", &out, "--set", set], how].concat().join("\n");
+    let run = |code: i32, command: &str| expect(code, &command.split('\n').collect::<Vec<_>>()).1;
+    run(0, &of(&[], "workload.0.queries=24"));
+    let before = records(&out);
+    // The same cells with other settings: the first one that differs is named, with both values.
+    for how in [&["--resume"][..], &["--shard", "1/9"], &["--gather"], &["--slurm", &dir.path("job")]] {
+        let stderr = run(2, &of(how, "workload.0.queries=25"));
+        assert!(stderr.contains("another scenario: workload.0.queries is 24 there and 25 here"), "{stderr}");
+        let stderr = run(2, &of(how, "topology.link_rate=\"9 Gb/s\""));
+        assert!(stderr.contains("topology.link_rate is 10000000000 b/s there and 9000000000 b/s here"), "{stderr}");
+        // Other cells: a run that is none of them is named.
+        let stderr = run(2, &of(how, "sweep={\"tcp.congestion\"=[\"newreno\", \"cubic\"]}"));
+        assert!(stderr.contains("congestion=newreno,flow_control=LL: the result of a run"), "{stderr}");
+        assert!(stderr.contains("that this sweep does not have: give the sweep another directory"), "{stderr}");
+        assert!(records(&out) == before);
+    }
+    // More cells are the same sweep going on.
+    let more = SMALL.replace("[\"newreno\", \"vegas\"]", "[\"newreno\", \"vegas\", \"cubic\"]");
+    let more = dir.file("small.toml", &more);
+    let (table, _) = expect(0, &["sweep", &more, "-o", &out, "--resume"]);
+    assert!(table.contains("small, 6 runs"), "{table}");
+    // A single run says the same.
+    let one = dir.path("one");
+    expect(0, &["run", &file, "-o", &one, "-q"]);
+    let (_, stderr) = expect(2, &["run", &file, "-o", &one, "--resume", "--seed", "2"]);
+    assert!(stderr.contains("another scenario: scenario.seed is 1 there and 2 here; give another"), "{stderr}");
+}
+
+#[test]
+fn calls_around_the_parts_tell_the_warnings_of_the_scenario() {
+    let dir = Dir::new("cli-parts-warned");
+    let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n";
+    let sweep = "[sweep]\n\"workload.0.dst\" = [1, 2]\n";
+    let file = dir.file("tree.toml", &format!("[topology]\nkind = \"fat-tree\"\nk = 4\n{flow}{sweep}"));
+    let (out, job) = (dir.path("out"), dir.path("job"));
+    for (how, is_told) in [
+        (&["--slurm", &job][..], true),
+        (&["--shard", "1/2"], false),
+        (&["--shard", "2/2"], false),
+        (&["--gather"], true),
+    ] {
+        let (_, stderr) = expect(0, &[&["sweep", &file, "-o", &out], how].concat());
+        assert_eq!(stderr.contains("`routing` is \"hash\" (ECMP) by default"), is_told, "{how:?}: {stderr}");
+    }
 }
 
 #[test]
