@@ -199,6 +199,11 @@ class Result:
         return self._table("bumps")
 
     @cached_property
+    def storms(self) -> Table:
+        """The storms that the PFC watchdogs of switches found, by port and priority."""
+        return self._table("storms")
+
+    @cached_property
     def pauses(self) -> Table:
         """PFC pauses, each with the one that caused it."""
         return self._table("pauses")

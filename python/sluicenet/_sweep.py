@@ -153,6 +153,11 @@ class Sweep(Sequence[Cell]):
         return SweepTable("bumps", self, lambda r: r.bumps.to_arrow())
 
     @cached_property
+    def storms(self) -> Table:
+        """The storms that the PFC watchdogs of switches found, of all runs."""
+        return SweepTable("storms", self, lambda r: r.storms.to_arrow())
+
+    @cached_property
     def pauses(self) -> Table:
         """The pauses of all runs."""
         return SweepTable("pauses", self, lambda r: r.pauses.to_arrow())

@@ -12,7 +12,10 @@ import pytest
 
 import sluicenet as sn
 
-TABLES = ["flows", "queries", "ports", "drops", "pauses", "queues", "tcp", "marks", "limiters", "estimates", "bumps"]
+TABLES = [
+    *("flows", "queries", "ports", "drops", "pauses", "queues", "tcp", "marks"),
+    *("limiters", "estimates", "bumps", "storms"),
+]
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -76,11 +76,13 @@ pub enum DropReason {
     ForgedRa,
     /// A DHCP server's message from an endpoint that is no DHCP server.
     ForgedDhcp,
+    /// Of a lossless class that the PFC watchdog of a simulated switch gave up, because the other end paused it for too long.
+    PfcStorm,
 }
 
 impl DropReason {
     /// Every reason, in the order of the records.
-    pub const ALL: [DropReason; 34] = [
+    pub const ALL: [DropReason; 35] = [
         DropReason::SwitchBuffer,
         DropReason::HeadroomExceeded,
         DropReason::VswitchUplink,
@@ -115,6 +117,7 @@ impl DropReason {
         DropReason::ForgedNd,
         DropReason::ForgedRa,
         DropReason::ForgedDhcp,
+        DropReason::PfcStorm,
     ];
     /// Number of reasons.
     pub const COUNT: usize = DropReason::ALL.len();
@@ -156,6 +159,7 @@ impl DropReason {
             DropReason::ForgedNd => "forged_nd",
             DropReason::ForgedRa => "forged_ra",
             DropReason::ForgedDhcp => "forged_dhcp",
+            DropReason::PfcStorm => "pfc_storm",
         }
     }
 

@@ -44,7 +44,8 @@ pub use new_file::NewFile;
 pub use reader::{measured_from, read, read_parts};
 pub use sheet::{SheetColumn, SheetValues, write_sheet};
 pub use tables::{
-    BumpRow, DropRow, EstimateRow, FlowRow, LimiterRow, MarkRow, PauseRow, PortRow, QueryRow, QueueRow, TcpRow,
+    BumpRow, DropRow, EstimateRow, FlowRow, LimiterRow, MarkRow, PauseRow, PortRow, QueryRow, QueueRow, StormRow,
+    TcpRow,
 };
 pub use value::{Cell, Kind, Text, Value};
 pub use writer::{Options, RecordWriter};

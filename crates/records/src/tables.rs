@@ -336,6 +336,20 @@ tables! {
         /// Frames that neighbouring bumps reported.
         reported: u64,
     }
+
+    /// One row for each port and priority in which the PFC watchdog of a switch found storms, over the whole run.
+    storms[11] StormRow {
+        /// The switch.
+        node: Text,
+        /// Number of the port whose other end sent the pauses.
+        port: u16,
+        /// 802.1Q priority.
+        priority: u8,
+        /// Storms that began.
+        detected: u64,
+        /// Storms that ended.
+        restored: u64,
+    }
 }
 
 /// The tables before this index have a part in every result, so that their names match a file. Those from here on belong
@@ -373,7 +387,8 @@ mod tests {
                 "marks",
                 "limiters",
                 "estimates",
-                "bumps"
+                "bumps",
+                "storms"
             ]
         );
         assert_eq!(

@@ -14,7 +14,7 @@ use sluicenet_node::device::{Device, PortId, PortSet, PrefetchStep};
 use sluicenet_node::packet::Packet;
 use sluicenet_node::pool::{Handle, Pool};
 use sluicenet_node::server::{App, Plan};
-use sluicenet_node::switch::{OnSwitch, PauseEvent};
+use sluicenet_node::switch::{OnSwitch, PauseEvent, Switch};
 use sluicenet_node::with_server;
 use sluicenet_proto::time::Instant;
 
@@ -377,7 +377,7 @@ impl<A: App> Boxes<'_, A> {
         match &self.nodes[n] {
             Node::Network(network) => {
                 self.wires[wires].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
-                if let NetworkBox::Switch(s) = &**network {
+                if let NetworkBox::Switch(Switch::Unwatched(s)) = &**network {
                     s.fetch(PrefetchStep::Lists, core::iter::empty(), pool, fetch);
                 }
                 Coming { n: n as u32, plan: Plan::EMPTY, free }
@@ -399,9 +399,9 @@ impl<A: App> Boxes<'_, A> {
         }
         let frame = match &self.nodes[coming.n as usize] {
             Node::Network(network) => match &**network {
-                NetworkBox::Switch(s) => Device::<Packet>::upcoming(s, coming.free),
-                // A bump holds no queue whose next packet could be fetched early.
-                NetworkBox::Bump(_) => None,
+                NetworkBox::Switch(Switch::Unwatched(s)) => s.upcoming::<Packet>(coming.free),
+                // A bump holds no queue whose next packet could be fetched early. The few switches with a watchdog do without.
+                _ => None,
             },
             Node::Server(s) => {
                 s.host().fetch(step, &mut coming.plan, pool, fetch);
@@ -432,13 +432,13 @@ impl<A: App> Boxes<'_, A> {
         // One loop for each kind of box, so that the loop never checks the kind.
         match &mut self.nodes[n] {
             Node::Network(network) => match &mut **network {
-                NetworkBox::Switch(s) => {
+                NetworkBox::Switch(Switch::Unwatched(s)) => {
                     s.run(Turn { step: &mut step, events });
                     if s.has_pauses() {
                         self.pauses.extend(s.take_pauses().into_iter().map(|p| (step.name, p)));
                     }
                 }
-                NetworkBox::Bump(_) => self.step_bump(context, n, events),
+                _ => self.step_apart(context, n, events),
             },
             Node::Server(s) => {
                 with_server!(s, s => {
@@ -456,11 +456,11 @@ impl<A: App> Boxes<'_, A> {
         }
     }
 
-    /// Processes all events of a bump. It makes a step of its own, out of line: if the address of the other boxes' step left
+    /// Processes all events of a bump or of a switch with a watchdog. It makes a step of its own, out of line: if the address of the other boxes' step left
     /// their loops, the compiler would keep that step in memory.
     #[cold]
     #[inline(never)]
-    fn step_bump(&mut self, context: &mut StepContext<'_>, n: usize, events: &mut [Key]) {
+    fn step_apart(&mut self, context: &mut StepContext<'_>, n: usize, events: &mut [Key]) {
         let wires = self.span(n);
         let errors = if self.error_rate.is_empty() { &[] } else { &self.error_rate[wires.clone()] };
         let mut step = Step {
@@ -473,10 +473,15 @@ impl<A: App> Boxes<'_, A> {
             own_events: self.own_events,
             context,
         };
-        if let Node::Network(network) = &mut self.nodes[n]
-            && let NetworkBox::Bump(bump) = &mut **network
-        {
-            step.run(bump, events, |_, _, _, _, _| {});
+        let Node::Network(network) = &mut self.nodes[n] else { return };
+        match &mut **network {
+            NetworkBox::Bump(bump) => step.run(bump, events, |_, _, _, _, _| {}),
+            NetworkBox::Switch(switch) => {
+                if let Switch::Watched(s) = switch {
+                    step.run(s, events, |_, _, _, _, _| {});
+                }
+                self.pauses.extend(switch.take_pauses().into_iter().map(|p| (step.name, p)));
+            }
         }
     }
 }

@@ -245,6 +245,10 @@ fn scenarios_have_the_keys_and_defaults_of_the_page() {
             let found = apps.iter().find(|app| app["properties"]["kind"]["const"] == name).unwrap();
             format!("{}\n\n{}", found["description"].as_str().unwrap_or(""), keys(found))
         }
+        Some(("table", path)) => {
+            let (name, key) = path.split_once('.').unwrap_or_else(|| panic!("no table {path}"));
+            keys(&schema["properties"][name]["properties"][key])
+        }
         _ if what == "only" => {
             let app = &schema["properties"]["bump"]["items"]["properties"]["app"]["items"]["oneOf"][0];
             keys(&app["properties"]["only"])

@@ -70,6 +70,7 @@ fn tree(m: &[u32], w: &[u32], rate: Rate, xoff: u32, response: Duration, lossles
             cut_through: false,
             markers: Vec::new(),
             ets: None,
+            watchdog: None,
         },
         route: Router::Tree(TreeRouter::new(&tree, *s, Policy::Hash, 1, &[])).into(),
         ports: vec![

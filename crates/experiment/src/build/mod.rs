@@ -20,14 +20,17 @@ use server::server_configs;
 use sluicenet_node::link::Direction;
 use sluicenet_node::packet::Framing;
 use sluicenet_node::server::AnyServer;
-use sluicenet_node::switch::{self, ActiveQueue, AnyRoute, Marker, PortConfig, Switch, SwitchConfig};
+use sluicenet_node::switch::{
+    self, ActiveQueue, AnyRoute, Marker, PortConfig, StormAction, Switch, SwitchConfig, WatchdogConfig,
+};
 use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES, peer_response};
 use sluicenet_proto::cee::pfc::{QUANTUM_BITS, Repetition, Watermarks, quanta_time};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::{
-    BUFFER_MAX, BufferPolicy, Bytes, Error, Forwarding, FramingKind, Limiters, Quantity, Result, Scenario, Warning,
+    BUFFER_MAX, BufferPolicy, Bytes, Error, Forwarding, FramingKind, Limiters, PfcWatchdog, Quantity, Result, Scenario,
+    Warning, WatchdogAction,
 };
 use sluicenet_sim::world::{Node, World, WorldError};
 use std::cmp::Reverse;
@@ -328,6 +331,7 @@ impl<'a> Network<'a> {
             .flatten()
             .collect(),
             ets: s.ets.config.clone().map(Arc::new),
+            watchdog: s.pfc.watchdog.filter(|_| s.pfc.enabled).map(watchdog),
         }
     }
 
@@ -346,6 +350,15 @@ impl<'a> Network<'a> {
         };
         (0..self.plan.switches()[i].ports.len()).map(of_port).collect()
     }
+}
+
+fn watchdog(of: PfcWatchdog) -> WatchdogConfig {
+    let action = match of.action {
+        WatchdogAction::Drop => StormAction::Drop,
+        WatchdogAction::Forward => StormAction::Forward,
+        WatchdogAction::Alert => StormAction::Alert,
+    };
+    WatchdogConfig { detection: of.detection_time, restoration: of.restoration_time, action }
 }
 
 /// Parts of a scenario that a flow-level run needs.

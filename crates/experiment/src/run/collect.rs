@@ -11,7 +11,7 @@ use sluicenet_node::guest::{FlowRecord, Transport};
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::{FlowKey, Kind, Packet};
 use sluicenet_node::server::{App, QueryRecord};
-use sluicenet_node::switch::{Cause, MarkCounts, PauseEvent};
+use sluicenet_node::switch::{Cause, MarkCounts, PauseEvent, StormCounts};
 use sluicenet_proto::frame::{PRIORITIES, Priority};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::netbump::QueueId;
@@ -19,7 +19,7 @@ use sluicenet_proto::tcp::Tcp;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_records::{
     BumpRow, DropRow, EstimateRow, LimiterRow, MarkRow, PauseRow, PortRow, QueueRow, RecordError, RecordWriter, Status,
-    TcpRow, Text,
+    StormRow, TcpRow, Text,
 };
 use sluicenet_scenario::{Hosts, Record, Scenario};
 use sluicenet_sim::world::{Node, NodeRef};
@@ -426,6 +426,7 @@ impl Collector {
                 w.write(&drops)?;
                 w.write(&marks)?;
                 w.write(&virtual_queues)?;
+                w.write(&self.storms(&engine, n))?;
             }
         }
         // Only rows are left: they need not share the memory with the world.
@@ -446,6 +447,16 @@ impl Collector {
             (frames + notifications > 0).then_some(MarkRow { node, port, priority, frames, bytes, notifications })
         };
         classes.filter_map(row).collect()
+    }
+
+    /// The rows of the storms of box `n`.
+    fn storms(&self, engine: &Engine<HostApps>, n: NodeId) -> Vec<StormRow> {
+        let Some(s) = engine.node(n).as_switch() else { return Vec::new() };
+        let row = |(port, priority, StormCounts { detected, restored })| {
+            let node = self.names[n as usize].clone();
+            StormRow { node, port, priority, detected, restored }
+        };
+        s.storms().map(row).collect()
     }
 
     /// The rows of the virtual queues of box `n`.

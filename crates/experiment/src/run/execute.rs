@@ -13,7 +13,7 @@ use sluicenet_node::link::NodeId;
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_records::{RecordError, RecordWriter, Status};
-use sluicenet_scenario::{Scenario, Warning};
+use sluicenet_scenario::{Scenario, Warning, WatchdogAction};
 use sluicenet_sim::audit::{self, Totals};
 use sluicenet_sim::world::{NodeRef, World};
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
@@ -213,7 +213,9 @@ impl Drive<'_> {
         collector: &mut Collector,
         interrupt: &AtomicBool,
     ) -> Result<(RunEnd, Option<Circle>), RecordError> {
-        let has_pauses = self.scenario.pfc.enabled;
+        // A watchdog that gives up a class resolves a circle.
+        let pfc = &self.scenario.pfc;
+        let has_pauses = pfc.enabled && pfc.watchdog.is_none_or(|watchdog| watchdog.action == WatchdogAction::Alert);
         let until = self.scenario.duration.map(|d| Instant(d.as_ps()));
         let total = collect::remaining(engine);
         let (mut failure, mut stuck, mut epochs) = (None, None, 0u64);

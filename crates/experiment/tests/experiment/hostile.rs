@@ -130,6 +130,10 @@ pub(super) fn bases() -> Vec<(String, Vec<String>)> {
         shape("kind = \"fat-tree\"\nk = 4\n"),
         shape("kind = \"single-switch\"\nhosts = 4\n"),
         shape("kind = \"htsim\"\nfile = \"small.topo\"\n"),
+        shape(
+            "kind = \"single-switch\"\nhosts = 4\n[pfc]\nenabled = true\n[pfc.watchdog]\nenabled = true\n\
+             detection_time = \"2 us\"\nrestoration_time = \"5 us\"\naction = \"drop\"\n",
+        ),
         (BUMPS.into(), Vec::new()),
         // No program, which the run refuses.
         shape(

@@ -3,7 +3,7 @@
 
 use crate::worlds::{assert_same_bytes, attempt, execute, flows, load};
 use sluicenet_proto::rng::Rng;
-use sluicenet_records::{PauseRow, PortRow, read};
+use sluicenet_records::{PauseRow, PortRow, StormRow, read};
 use sluicenet_testkit::Dir;
 
 /// A random scenario in which every class is lossless.
@@ -425,4 +425,37 @@ fn damaged_pauses_stop_nobody() {
     let (sent, heard) = ports.iter().fold((0, 0), |(s, h), p| (s + p.xoff_sent, h + p.xoff_received));
     // 0.99^512: one pause of 171 arrives whole, and of these few none does.
     assert!(sent >= 2 && heard == 0, "{heard} of {sent}");
+}
+
+/// The link of host 2 is slow for 20 ms, so that its leaf pauses the spine, whose queue for the leaf then sends a frame in
+/// 12 ms: a storm for a watchdog of 2 ms.
+fn storm(watchdog: &str) -> String {
+    format!(
+        "[scenario]\nduration = \"40 ms\"\n[topology]\nkind = \"xgft\"\nm = [2, 2]\nw = [1, 1]\n[pfc]\nenabled = true\n\
+         {watchdog}[[slowdown]]\nport = \"host 2\"\nuntil = \"20 ms\"\nrate = \"1 Mb/s\"\n\
+         [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 2\ntransport = \"udp\"\nrate = \"2 Gb/s\"\npriority = 3\n\
+         [[workload]]\nkind = \"flow\"\nsrc = 1\ndst = 3\ntransport = \"udp\"\nrate = \"2 Gb/s\"\npriority = 3\n"
+    )
+}
+
+#[test]
+fn a_watchdog_acts_on_a_storm_and_the_records_say_so() {
+    let of = |action: &str| {
+        let keys = "detection_time = \"2 ms\"\nrestoration_time = \"5 ms\"";
+        storm(&format!("[pfc.watchdog]\n{keys}\naction = \"{action}\"\n"))
+    };
+    let run = |text: &str, name: &str| {
+        let dir = Dir::new(&format!("watchdog-{name}"));
+        let outcome = execute(text, 1, Some(dir.0.clone()));
+        let storms: Vec<StormRow> = read(&dir.0).unwrap();
+        (outcome.totals.dropped, outcome.violations, storms.iter().map(|s| s.detected).sum::<u64>())
+    };
+    let (dropped, violations, storms) = run(&of("drop"), "drop");
+    assert!(dropped > 0 && violations == 0 && storms > 0, "{dropped} {violations} {storms}");
+    let (dropped, _, storms) = run(&of("alert"), "alert");
+    assert!(dropped == 0 && storms > 0, "{dropped} {storms}");
+    assert_eq!(run(&storm(""), "off"), (0, 0, 0));
+    assert_same_bytes("watchdog", |threads, dir| {
+        execute(&of("drop"), threads, Some(dir.0.clone()));
+    });
 }

@@ -3,7 +3,8 @@
 use super::{
     Admit, AnyBuffer, AnyRoute, BufferPolicy, ByPriority, Chassis, DropLedger, FlowControl, InputBuffer, Lossless,
     LossyBuffer, Mark, MarkCounts, Markers, OutputBuffer, OutputBuffers, PauseEvent, Pfc, PooledBuffer, PortBuffers,
-    PortConfig, RoundRobin, Route, Scheduler, SharedBuffer, Steered, SwitchConfig, SwitchOf,
+    PortConfig, RoundRobin, Route, Scheduler, SharedBuffer, Steered, StormCounts, SwitchConfig, SwitchOf,
+    WatchedBuffer, WatchedPfc,
 };
 use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
 use crate::packet::Packet;
@@ -15,10 +16,20 @@ use sluicenet_proto::frame::{Frame, Priority};
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::Instant;
 
-/// A switch of one of the compiled combinations. Every event at a port checks once which combination it is; that branch is
-/// predicted.
+/// A switch of one of the compiled combinations. Those without a watchdog are an enum of their own, so that the loops over them
+/// are compiled as if there were no others.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)]
 pub enum Switch {
+    /// Without a PFC watchdog.
+    Unwatched(Unwatched),
+    /// As [`Unwatched::Managed`], with a PFC watchdog at each port.
+    Watched(SwitchOf<AnyRoute, ByPriority, WatchedBuffer<AnyBuffer>, Markers, Scheduler>),
+}
+
+/// A switch without a PFC watchdog. Every event at a port checks once which combination it is; that branch is predicted.
+#[derive(Clone, Debug)]
+pub enum Unwatched {
     /// Drop-tail queues bounded by output. Pauses have no effect on them.
     DropTail(SwitchOf<Router, ByPriority, OutputBuffer, (), RoundRobin>),
     /// The same with steering.
@@ -27,19 +38,29 @@ pub enum Switch {
     Pfc(SwitchOf<Router, ByPriority, Lossless<OutputBuffer>, (), RoundRobin>),
     /// Any set of lossless classes under PFC, any buffer policy for the others, with steering or without.
     Any(SwitchOf<AnyRoute, ByPriority, Lossless<LossyBuffer>, (), RoundRobin>),
-    /// As [`Switch::Any`], with markers, any scheduler and any buffer.
+    /// As [`Unwatched::Any`], with markers, any scheduler and any buffer.
     Managed(SwitchOf<AnyRoute, ByPriority, AnyBuffer, Markers, Scheduler>),
+}
+
+/// Evaluates an expression with the switch inside an [`Unwatched`].
+macro_rules! unwatched {
+    ($switch:expr, $s:ident => $do:expr) => {
+        match $switch {
+            Unwatched::DropTail($s) => $do,
+            Unwatched::SteeredDropTail($s) => $do,
+            Unwatched::Pfc($s) => $do,
+            Unwatched::Any($s) => $do,
+            Unwatched::Managed($s) => $do,
+        }
+    };
 }
 
 /// Evaluates an expression with the switch inside a [`Switch`].
 macro_rules! each {
     ($switch:expr, $s:ident => $do:expr) => {
         match $switch {
-            Switch::DropTail($s) => $do,
-            Switch::SteeredDropTail($s) => $do,
-            Switch::Pfc($s) => $do,
-            Switch::Any($s) => $do,
-            Switch::Managed($s) => $do,
+            Switch::Unwatched(switch) => unwatched!(switch, $s => $do),
+            Switch::Watched($s) => $do,
         }
     };
 }
@@ -59,7 +80,8 @@ impl Switch {
         let chassis = Chassis::new(config.cut_through, record_pauses);
         let numbers = 0..n as PortId;
         let plain = numbers.clone().map(|_| ((), RoundRobin::default()));
-        let is_managed = !config.markers.is_empty() || config.ets.is_some() || config.shared.is_some();
+        let is_managed =
+            !config.markers.is_empty() || config.ets.is_some() || config.shared.is_some() || config.watchdog.is_some();
         // The plain combinations have one limit for all outputs.
         let plain_output = match config.buffer {
             PortBuffers::Alike(limit) if config.policy == BufferPolicy::Output && !is_managed => {
@@ -71,7 +93,7 @@ impl Switch {
         if let Some(output) = plain_output.clone().filter(|_| config.lossless.is_empty())
             && let AnyRoute::Router(router) = route
         {
-            return Switch::DropTail(SwitchOf::new(chassis, router, ByPriority, (output, ()), plain));
+            return Unwatched::DropTail(SwitchOf::new(chassis, router, ByPriority, (output, ()), plain)).into();
         }
         let marks: Vec<Watermarks> = ports.iter().map(|port| port.marks).collect();
         let links = ports.iter().map(|port| (port.quantum, port.repetition));
@@ -80,7 +102,7 @@ impl Switch {
             match route {
                 AnyRoute::Router(router) => {
                     let buffer = Lossless::new(config.lossless, marks, output);
-                    return Switch::Pfc(SwitchOf::new(chassis, router, ByPriority, (buffer, pfc), plain));
+                    return Unwatched::Pfc(SwitchOf::new(chassis, router, ByPriority, (buffer, pfc), plain)).into();
                 }
                 other => route = other,
             }
@@ -96,7 +118,7 @@ impl Switch {
         };
         if !is_managed {
             let buffer = (Lossless::new(config.lossless, marks, lossy), pfc);
-            return Switch::Any(SwitchOf::new(chassis, route, ByPriority, buffer, plain));
+            return Unwatched::Any(SwitchOf::new(chassis, route, ByPriority, buffer, plain)).into();
         }
         let buffer = match &config.shared {
             Some(shared) => AnyBuffer::Shared(SharedBuffer::new(shared.clone(), config.lossless, &marks)),
@@ -104,33 +126,24 @@ impl Switch {
         };
         let outputs =
             numbers.map(|port| (Markers::of_port(&config.markers, port), Scheduler::new(config.ets.as_ref())));
-        Switch::Managed(SwitchOf::new(chassis, route, ByPriority, (buffer, pfc), outputs))
+        match config.watchdog {
+            Some(watchdog) => {
+                let parts = (WatchedBuffer(buffer), WatchedPfc::new(pfc, watchdog, n));
+                Switch::Watched(SwitchOf::new(chassis, route, ByPriority, parts, outputs))
+            }
+            None => Unwatched::Managed(SwitchOf::new(chassis, route, ByPriority, (buffer, pfc), outputs)).into(),
+        }
     }
 
     /// The switch with a steering part that chooses ports for flows beyond the router's choice.
     #[must_use]
     pub fn steered(self, steering: Steering) -> Switch {
-        let output = |buffer: Lossless<OutputBuffer>| buffer.with(LossyBuffer::Output);
         match self {
-            Switch::DropTail(s) => {
-                Switch::SteeredDropTail(s.with(|router| Steered::new(router, steering), |buffer| buffer))
-            }
-            Switch::SteeredDropTail(s) => {
-                Switch::SteeredDropTail(s.with(|route| route.with(steering), |buffer| buffer))
-            }
-            Switch::Pfc(s) => Switch::Any(s.with(|router| AnyRoute::Steered(Steered::new(router, steering)), output)),
-            Switch::Any(s) => Switch::Any(s.with(|route| route.with(steering), |buffer| buffer)),
-            Switch::Managed(s) => Switch::Managed(s.with(|route| route.with(steering), |buffer| buffer)),
+            Switch::Unwatched(s) => s.steered(steering).into(),
+            Switch::Watched(s) => Switch::Watched(s.with(|route| route.with(steering), |buffer| buffer)),
         }
     }
 
-    /// Does work on the switch. It is dispatched once, whatever it calls.
-    #[inline(always)]
-    pub fn run<F: Frame>(&mut self, work: impl OnSwitch<F>) {
-        each!(self, s => work.run(s));
-    }
-
-    #[inline(always)]
     fn chassis(&self) -> &Chassis {
         each!(self, s => &s.chassis)
     }
@@ -162,7 +175,8 @@ impl Switch {
     /// Counters of the markers at an output, of one class.
     pub fn mark_counts(&self, port: PortId, class: Priority) -> MarkCounts {
         match self {
-            Switch::Managed(s) => Mark::<Packet>::counts(&s.egress[port as usize].marker, class),
+            Switch::Unwatched(Unwatched::Managed(s)) => Mark::<Packet>::counts(&s.egress[port as usize].marker, class),
+            Switch::Watched(s) => Mark::<Packet>::counts(&s.egress[port as usize].marker, class),
             _ => MarkCounts::default(),
         }
     }
@@ -202,6 +216,14 @@ impl Switch {
     pub fn signal(&self, port: PortId) -> Option<&Signal> {
         each!(self, s => s.flow_control.signal(port))
     }
+    /// Storms that watchdogs found, by port and class.
+    pub fn storms(&self) -> impl Iterator<Item = (PortId, Priority, StormCounts)> {
+        let watched = match self {
+            Switch::Unwatched(_) => None,
+            Switch::Watched(s) => Some(s.flow_control.storms()),
+        };
+        watched.into_iter().flatten()
+    }
     /// Bytes of a lossless class from input `from` that wait in the queue of output `to`.
     pub fn buffered(&self, from: PortId, to: PortId, class: Priority) -> u32 {
         each!(self, s => s.buffer.buffered(from, to, class))
@@ -210,11 +232,6 @@ impl Switch {
     /// The pauses sent since the last call.
     pub fn take_pauses(&mut self) -> Vec<PauseEvent> {
         core::mem::take(&mut self.chassis_mut().pauses)
-    }
-    /// Whether there are pauses to take.
-    #[inline(always)]
-    pub fn has_pauses(&self) -> bool {
-        !self.chassis().pauses.is_empty()
     }
 
     /// Handles a port's link that fails, or carries frames again. Frames in the port's queues are lost with the link, and
@@ -225,6 +242,65 @@ impl Switch {
     /// Counts a frame on its way to `port` that is lost with the link.
     pub fn lose<F: Frame>(&mut self, port: PortId, at: Handle, pool: &mut Pool<F>) {
         self.chassis_mut().lose(port, at, pool);
+    }
+}
+
+impl From<Unwatched> for Switch {
+    fn from(switch: Unwatched) -> Switch {
+        Switch::Unwatched(switch)
+    }
+}
+
+impl Unwatched {
+    fn steered(self, steering: Steering) -> Unwatched {
+        let output = |buffer: Lossless<OutputBuffer>| buffer.with(LossyBuffer::Output);
+        match self {
+            Unwatched::DropTail(s) => {
+                Unwatched::SteeredDropTail(s.with(|router| Steered::new(router, steering), |buffer| buffer))
+            }
+            Unwatched::SteeredDropTail(s) => {
+                Unwatched::SteeredDropTail(s.with(|route| route.with(steering), |buffer| buffer))
+            }
+            Unwatched::Pfc(s) => {
+                Unwatched::Any(s.with(|router| AnyRoute::Steered(Steered::new(router, steering)), output))
+            }
+            Unwatched::Any(s) => Unwatched::Any(s.with(|route| route.with(steering), |buffer| buffer)),
+            Unwatched::Managed(s) => Unwatched::Managed(s.with(|route| route.with(steering), |buffer| buffer)),
+        }
+    }
+
+    /// Does work on the switch. It is dispatched once, whatever it calls.
+    #[inline(always)]
+    pub fn run<F: Frame>(&mut self, work: impl OnSwitch<F>) {
+        unwatched!(self, s => work.run(s));
+    }
+
+    /// The pauses sent since the last call.
+    pub fn take_pauses(&mut self) -> Vec<PauseEvent> {
+        unwatched!(self, s => core::mem::take(&mut s.chassis.pauses))
+    }
+    /// Whether there are pauses to take.
+    #[inline(always)]
+    pub fn has_pauses(&self) -> bool {
+        unwatched!(self, s => !s.chassis.pauses.is_empty())
+    }
+
+    /// The frame that a port will probably send next.
+    #[inline(always)]
+    pub fn upcoming<F: Frame>(&self, port: PortId) -> Option<Handle> {
+        unwatched!(self, s => Device::<F>::upcoming(s, port))
+    }
+
+    /// Prefetches memory that frames will touch, as [`Device::fetch`].
+    #[inline(always)]
+    pub fn fetch<F: Frame>(
+        &self,
+        step: PrefetchStep,
+        arrivals: impl Iterator<Item = Handle>,
+        pool: &Pool<F>,
+        fetch: impl Fn(*const u8),
+    ) {
+        unwatched!(self, s => s.fetch(step, arrivals, pool, fetch));
     }
 }
 

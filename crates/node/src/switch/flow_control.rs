@@ -14,6 +14,21 @@ pub trait FlowControl {
     /// The part of a port that every frame touches.
     type Port: Copy + Default + Debug;
 
+    /// Whether ports have a watchdog. Without one, its methods are not called.
+    const WATCHES: bool = false;
+
+    /// Classes whose frames the watchdog drops, to the port and from it.
+    #[inline(always)]
+    fn dropped(_: &Self::Port) -> PrioritySet {
+        PrioritySet::NONE
+    }
+
+    /// Frames of a class wait: tells the watchdog.
+    fn on_waiting(&mut self, _now: Instant, _at: PortId, _class: Priority) {}
+
+    /// A frame of a class has left its queue, and there are `more`: tells the watchdog.
+    fn on_sent(&mut self, _now: Instant, _at: PortId, _class: Priority, _more: bool) {}
+
     /// Classes that the other end of the link stops.
     #[inline(always)]
     fn paused(_: &Self::Port) -> PrioritySet {
@@ -93,7 +108,7 @@ impl FlowControl for () {
 #[derive(Clone, Debug)]
 pub struct Pfc {
     /// Classes under flow control.
-    classes: PrioritySet,
+    pub(super) classes: PrioritySet,
     /// Pause time sent with XOFF, in quanta.
     quanta: u16,
     /// Empty where no class is under flow control.
@@ -112,7 +127,7 @@ struct PfcPort {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Paused {
     /// Classes that the gate stops.
-    classes: PrioritySet,
+    pub(super) classes: PrioritySet,
     /// Whether a pause frame waits for the wire.
     is_pending: bool,
 }

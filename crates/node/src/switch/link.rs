@@ -27,20 +27,32 @@ impl<R, K, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
 
     fn link_down<F: Frame>(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>, woke: &mut PortSet) {
         for class in 0..PRIORITIES as Priority {
-            let queue = self.at(port, class);
-            while let Some((at, input)) = pool.pop(&mut self.queues[queue].list) {
-                let bytes = pool.frame(at).len();
-                self.chassis.queued -= 1;
-                self.queues[queue].bytes -= bytes;
-                self.egress[port as usize].queued_bytes -= bytes;
-                self.chassis.drop(port, class, DropReason::PortGone, at, pool);
-                self.give_back(now, Placement { input, output: port, class, bytes }, woke);
-            }
+            self.purge(now, (port, class), DropReason::PortGone, pool, woke);
         }
         let e = &mut self.egress[port as usize];
-        e.backlogged = PrioritySet::NONE;
         let stopped = self.flow_control.link_down(now, port, &mut e.flow);
         self.record_pauses(now, port, stopped, false);
+    }
+
+    /// Drops the frames in the queue of a port and class.
+    pub(super) fn purge<F: Frame>(
+        &mut self,
+        now: Instant,
+        (port, class): (PortId, Priority),
+        reason: DropReason,
+        pool: &mut Pool<F>,
+        woke: &mut PortSet,
+    ) {
+        let queue = self.at(port, class);
+        while let Some((at, input)) = pool.pop(&mut self.queues[queue].list) {
+            let bytes = pool.frame(at).len();
+            self.chassis.queued -= 1;
+            self.queues[queue].bytes -= bytes;
+            self.egress[port as usize].queued_bytes -= bytes;
+            self.chassis.drop(port, class, reason, at, pool);
+            self.give_back(now, Placement { input, output: port, class, bytes }, woke);
+        }
+        self.egress[port as usize].backlogged.remove(class);
     }
 
     fn link_up(&mut self, now: Instant, port: PortId, woke: &mut PortSet) {
@@ -117,6 +129,7 @@ mod tests {
                 cut_through: false,
                 markers: Vec::new(),
                 ets: None,
+                watchdog: None,
             };
             let marks = Watermarks { xoff: 10_000, xon: 5_000, capacity: 20_000, headroom: 10_000 };
             let port = PortConfig { marks, quantum: Duration::from_us(1), repetition: None };

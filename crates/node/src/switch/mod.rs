@@ -63,6 +63,7 @@ mod schedule;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod watchdog;
 with_markers!(declare!());
 
 pub use active_queue::{ClassRule, ClassRules, Select};
@@ -71,7 +72,7 @@ pub use admit::{
     Admit, AnyBuffer, InputBuffer, Level, Lossless, LossyBuffer, OutputBuffer, OutputBuffers, Placement, PooledBuffer,
 };
 pub use classify::{ByPriority, Classify};
-pub use compiled::{OnSwitch, Switch};
+pub use compiled::{OnSwitch, Switch, Unwatched};
 pub use congestion_point::{CongestionPoints, notification_bytes};
 pub use flow_control::{FlowControl, Paused, Pfc};
 pub use mark::{Backlog, Mark, MarkCounts, Markers, Verdict};
@@ -79,6 +80,7 @@ pub use queue::Waiting;
 pub use route::{AnyRoute, BySource, Route, Steered};
 pub use schedule::{RoundRobin, Schedule, Scheduler};
 pub use shared::{Alpha, Reserved, SharedBuffer, SharedConfig};
+pub use watchdog::{StormAction, StormCounts, WatchdogConfig, WatchedBuffer, WatchedPfc};
 
 use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
 use crate::pool::{Handle, Pool};
@@ -142,6 +144,8 @@ pub struct SwitchConfig {
     pub markers: Vec<Marker>,
     /// Enhanced transmission selection at the switch's outputs; round robin without it.
     pub ets: Option<Arc<EtsConfig>>,
+    /// The watchdog of lossless classes at each port.
+    pub watchdog: Option<WatchdogConfig>,
 }
 
 /// Settings that differ between the ports of a switch.
@@ -403,6 +407,9 @@ impl<R, K, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
         woke: &mut PortSet,
     ) {
         self.append(frame, at, pool, woke);
+        if B::FlowControl::WATCHES {
+            self.watch(now, frame.output, frame.class);
+        }
         self.charge(now, frame, woke);
     }
 
@@ -446,8 +453,14 @@ impl<R: Route, K: Classify, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
         if self.chassis.own_bytes + bytes > OWN_MAX {
             return self.chassis.drop(output, class, DropReason::SwitchBuffer, at, pool);
         }
+        if B::FlowControl::WATCHES && B::FlowControl::dropped(&self.egress[output as usize].flow).contains(class) {
+            return self.chassis.drop(output, class, DropReason::PfcStorm, at, pool);
+        }
         self.chassis.own_bytes += bytes;
         self.append(Placement { input: OWN, output, class, bytes }, at, pool, woke);
+        if B::FlowControl::WATCHES {
+            self.watch(now, output, class);
+        }
     }
 }
 
@@ -485,6 +498,12 @@ impl<F: Frame, R: Route, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<
         }
         if frame.is_corrupt() && !self.chassis.cut_through {
             self.chassis.drop(output, class, DropReason::BadCrc, at, pool);
+            return None;
+        }
+        if B::FlowControl::WATCHES
+            && let Some(stormed) = self.stormed(input, output, class)
+        {
+            self.chassis.drop(stormed, class, DropReason::PfcStorm, at, pool);
             return None;
         }
         let placement = Placement { input, output, class, bytes };
@@ -540,6 +559,9 @@ impl<F: Frame, R: Route, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<
             queue.bytes -= bytes;
             e.queued_bytes -= bytes;
             e.backlogged.0 &= !((queue.list.is_empty() as u8) << class);
+            if B::FlowControl::WATCHES {
+                self.flow_control.on_sent(now, port, class, e.backlogged.contains(class));
+            }
             if !Self::ready(e).is_empty() {
                 woke.insert(port);
             }
@@ -590,7 +612,7 @@ impl<F: Frame, R: Route, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<
         }
     }
 
-    fn handle_timeout(&mut self, now: Instant, _pool: &mut Pool<F>, woke: &mut PortSet) {
+    fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<F>, woke: &mut PortSet) {
         if now < self.chassis.deadline {
             return;
         }
@@ -601,6 +623,9 @@ impl<F: Frame, R: Route, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<
             self.chassis.deadline = self.chassis.deadline.min(e.marker.poll_timeout());
             if self.flow_control.handle_timeout(now, port, &mut e.flow) {
                 woke.insert(port);
+            }
+            if B::FlowControl::WATCHES {
+                self.after_watchdog(now, port, pool, woke);
             }
             self.after_flow_control(port, woke);
         }

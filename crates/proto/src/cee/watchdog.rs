@@ -88,6 +88,12 @@ impl Watchdog {
         }
     }
 
+    /// The link is down: nothing waits, and storms are over.
+    pub fn forget(&mut self) {
+        self.restored += self.storms.iter().count() as u64;
+        (self.storms, self.stuck) = (PrioritySet::NONE, [None; PRIORITIES]);
+    }
+
     /// When [`Watchdog::handle_timeout`] may detect a change, with these classes `paused`.
     pub fn poll_timeout(&self, paused: PrioritySet) -> Option<Instant> {
         let storms = self.storms.iter().map(|p| self.paused_at[p as usize].saturating_add(self.restoration));

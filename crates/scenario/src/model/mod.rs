@@ -38,7 +38,10 @@ pub use roce::{Dcqcn, Roce};
 pub use server::{Adapter, Queueing, Server, SlowVm, VSwitch, WhenFull};
 pub(crate) use server::{QueuePairs, VM_MAX};
 pub use stacks::{Congestion, InitialWindow, Off, Tcp, TcpLight, TcpPreset, Udp};
-pub use switch::{BufferPolicy, Deadlock, Forwarding, Framing, FramingKind, LinkHeadroom, Pfc, SharedBuffer, Switch};
+pub use switch::{
+    BufferPolicy, Deadlock, Forwarding, Framing, FramingKind, LinkHeadroom, Pfc, PfcWatchdog, SharedBuffer, Switch,
+    WatchdogAction,
+};
 pub use table::{Figure, Table, TableAxis};
 pub use testbed::{TenantKind, Testbed, VirtualSwitch};
 pub use workload::{

@@ -7,6 +7,7 @@ use crate::topology;
 use crate::units::{BUFFER, Bytes, LINK_RATE, Length, Quantity};
 use crate::{choices, settings};
 use serde::{Serialize, Serializer};
+use sluicenet_proto::cee;
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -300,6 +301,44 @@ fn link_headrooms(s: &Section<'_>, per_metre: Duration) -> Result<Vec<LinkHeadro
     Ok(all)
 }
 
+choices! {
+    /// What a switch does with a lossless priority in a storm of pauses.
+    pub enum WatchdogAction {
+        /// Its frames are dropped.
+        Drop = "drop",
+        /// Pauses have no effect on it.
+        Forward = "forward",
+        /// Storms are counted.
+        Alert = "alert",
+    }
+}
+
+/// Times of a watchdog.
+const WATCHDOG_TIME: core::ops::RangeInclusive<Duration> = Duration::from_us(1)..=Duration::from_ms(60_000);
+
+settings! {
+    /// the PFC watchdog of a switch's ports, as in SONiC's PFC_WD
+    #[derive(Copy)]
+    pub model struct PfcWatchdog in "pfc.watchdog" (s) {
+        /// whether there is one; default true in a scenario with this section
+        let enabled as (Kind::Bool),
+        /// a paused priority that has frames at an output and sends none for this long is in a storm
+        detection_time: Duration [WATCHDOG_TIME] = cee::watchdog::DETECTION_TIME,
+        /// the storm is over when no pause arrived for this long
+        restoration_time: Duration [WATCHDOG_TIME] = cee::watchdog::RESTORATION_TIME,
+        /// what happens to the priority at the port meanwhile: its frames to and from the port are dropped, pauses have no
+        /// effect, or storms are only counted
+        action: WatchdogAction = WatchdogAction::Drop,
+    }
+}
+
+fn watchdog(s: &Section<'_>) -> Result<Option<PfcWatchdog>> {
+    let of = s.section("watchdog")?;
+    let watchdog = PfcWatchdog::read(&of)?;
+    let is_on = of.value("enabled")?.unwrap_or(s.has("watchdog"));
+    Ok(is_on.then_some(watchdog))
+}
+
 settings! {
     /// priority flow control (802.1Qbb) on every physical link
     pub model struct Pfc in "pfc" (s, set: ParameterSet, fixed: Option<bool>, server: &Server, per_metre: Duration) {
@@ -340,6 +379,9 @@ settings! {
         quanta: u16 [1..=u16::MAX] = u16::MAX,
         /// how to treat a cyclic buffer dependency
         deadlock: Deadlock = Deadlock::Refuse,
+        /// the watchdog of lossless priorities at every port of a switch; default none
+        #[serde(skip_serializing_if = "Option::is_none")]
+        watchdog: Option<PfcWatchdog> as (Kind::Table(PfcWatchdog::SPEC)) = watchdog(s)?,
     }
 }
 

@@ -10,6 +10,7 @@ pub mod template;
 #[cfg(test)]
 mod tests;
 mod toml_text;
+mod watchdog;
 mod write;
 
 pub use json::ConfigDb;

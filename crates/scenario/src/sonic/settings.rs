@@ -27,10 +27,19 @@ const MODELLED: &[(&str, &[&str])] = &[
     ("DSCP_TO_TC_MAP", &["*"]),
     ("MAP_PFC_PRIORITY_TO_QUEUE", &["*"]),
     ("PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", &["*"]),
+    ("PFC_WD", &["action", "detection_time", "restoration_time"]),
     ("PORT", &["speed", "admin_status"]),
     (
         "PORT_QOS_MAP",
-        &["pfc_enable", "dscp_to_tc_map", "tc_to_pg_map", "tc_to_queue_map", "pfc_to_queue_map", "pfc_to_pg_map"],
+        &[
+            "pfc_enable",
+            "pfcwd_sw_enable",
+            "dscp_to_tc_map",
+            "tc_to_pg_map",
+            "tc_to_queue_map",
+            "pfc_to_queue_map",
+            "pfc_to_pg_map",
+        ],
     ),
     ("QUEUE", &["scheduler", "wred_profile"]),
     ("SCHEDULER", &["type", "weight"]),
@@ -155,6 +164,7 @@ impl<'a> Conversion<'a> {
         let classes = self.agreed(ports)?;
         self.dscps(first)?;
         self.pauses(first, &classes)?;
+        self.watchdog(ports)?;
         self.memory(&classes)?;
         self.headrooms(&classes)?;
         self.marks(first, &classes)?;
@@ -204,14 +214,19 @@ impl<'a> Conversion<'a> {
             if let Some(tc) = (0..CLASSES).find(|&tc| first[tc] != other[tc]) {
                 let what = difference(&first[tc], &other[tc]);
                 let message = format!("{} and {port} differ in {what} of traffic class {tc}", ports[0]);
-                return Err(self.db.error(self.ports.row(port).map_or(Place::default(), |row| row.key.at), message).hint(format!(
-                    "the switches of a scenario have one setting for all ports: choose one port's with switch.sonic_port = \
-                     \"{}\" (`--port {}` of `sonic read`)",
-                    ports[0], ports[0]
-                )));
+                let at = self.ports.row(port).map_or(Place::default(), |row| row.key.at);
+                return Err(self.db.error(at, message).hint(self.choice(ports[0])));
             }
         }
         Ok(first)
+    }
+
+    /// The hint where ports differ.
+    fn choice(&self, port: &str) -> String {
+        format!(
+            "the switches of a scenario have one setting for all ports: choose one port's with switch.sonic_port = \"{port}\" \
+             (`--port {port}` of `sonic read`)"
+        )
     }
 
     fn classes(&self, port: &str) -> Result<[Class; CLASSES]> {
@@ -244,7 +259,12 @@ impl<'a> Conversion<'a> {
 
     /// The priorities for which a port pauses and is paused.
     fn pfc_priorities(&self, port: &str) -> Result<Vec<u8>> {
-        let Some(list) = self.ports.field(port, "pfc_enable") else { return Ok(Vec::new()) };
+        self.priorities(port, "pfc_enable")
+    }
+
+    /// A list of priorities of a port.
+    fn priorities(&self, port: &str, field: &str) -> Result<Vec<u8>> {
+        let Some(list) = self.ports.field(port, field) else { return Ok(Vec::new()) };
         let parts = list.value.split(',').map(str::trim).filter(|part| !part.is_empty());
         let number = |part: &str| {
             let part = Text { value: part.into(), at: list.at };
@@ -359,6 +379,32 @@ impl<'a> Conversion<'a> {
             )));
         }
         Ok(Some(first))
+    }
+
+    /// The PFC watchdog, on whose settings the ports agree.
+    fn watchdog(&mut self, ports: &[&str]) -> Result<()> {
+        let first = super::watchdog::of_port(self.db, ports[0])?;
+        for port in &ports[1..] {
+            let other = super::watchdog::of_port(self.db, port)?;
+            if other.map(|w| w.settings) != first.map(|w| w.settings) {
+                let at = other.or(first).map_or(Place::default(), |w| w.at);
+                let message = format!("{} and {port} differ in the PFC watchdog", ports[0]);
+                return Err(self.db.error(at, message).hint(self.choice(ports[0])));
+            }
+        }
+        let Some(watchdog) = first else { return Ok(()) };
+        let mut table = Table::default();
+        for (key, value) in watchdog.keys() {
+            table.entries.push(entry(key, value, watchdog.at));
+        }
+        self.set("pfc", "watchdog", Value::Table(table), watchdog.at);
+        if let Some(list) = self.ports.field(ports[0], "pfcwd_sw_enable")
+            && self.priorities(ports[0], "pfcwd_sw_enable")? != self.priorities(ports[0], "pfc_enable")?
+        {
+            let message = "the watchdog is on other priorities than those of pfc_enable; simulated switches have it on all of these";
+            self.note(list.at, message.into());
+        }
+        Ok(())
     }
 
     /// Pools and thresholds.

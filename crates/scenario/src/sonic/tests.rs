@@ -60,6 +60,7 @@ fn every_table_gives_its_keys() {
         "[ets]\nstrict = [6, 7]\n",
         "[[ets.group]]\npriorities = [3]\nweight = 21\n",
         "[pfc]\nenabled = true\nlossless = [3, 4]\n",
+        "[pfc.watchdog]\ndetection_time = \"200 ms\"\nrestoration_time = \"400 ms\"\naction = \"drop\"\n",
         "[[pfc.link]]\nrate = \"100 Gb/s\"\ncable = \"40 m\"\nheadroom = \"45056 B\"\n",
         "[[pfc.link]]\nrate = \"100 Gb/s\"\ncable = \"300 m\"\nheadroom = \"110592 B\"\n",
     ] {
@@ -76,8 +77,8 @@ fn each_key_without_a_counterpart_is_named_once() {
     let named = &warnings.last().unwrap().message;
     assert_eq!(
         *named,
-        "without a counterpart in a scenario, and ignored: PORT (alias, lanes, mtu); PORT_QOS_MAP (pfcwd_sw_enable); \
-         SCHEDULER (meter_type, pir); WRED_PROFILE (red_max_threshold); BGP_NEIGHBOR; PFC_WD"
+        "without a counterpart in a scenario, and ignored: PFC_WD (POLL_INTERVAL); PORT (alias, lanes, mtu); \
+         SCHEDULER (meter_type, pir); WRED_PROFILE (red_max_threshold); BGP_NEIGHBOR"
     );
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(
@@ -127,6 +128,13 @@ fn what_was_written_is_read_again() {
         (format!("{lossless}[switch]\nbuffer = \"200 KB\"\npolicy = \"output\"\ndscp_to_tc = [{}]\n", map.join(", ")), None),
         (lossless.replace("lossless =", "xoff = \"120 KB\"\nxon = \"90 KB\"\nlossless ="), None),
         ("[pfc]\nenabled = false\n".into(), None),
+        (
+            format!(
+                "{lossless}[pfc.watchdog]\ndetection_time = \"5 s\"\nrestoration_time = \"100 ms\"\naction = \"forward\"\n"
+            ),
+            None,
+        ),
+        (format!("{lossless}[pfc.watchdog]\naction = \"alert\"\n"), None),
         (format!("{lossless}{memory}"), pool),
         (format!("{lossless}{memory}headroom_pool = \"1 MB\"\n"), pool),
         (
@@ -171,6 +179,8 @@ fn what_sonic_cannot_have_is_refused_or_named() {
         ("[buffer]\nsize = \"2 MB\"\nlossy_dynamic_th = 0.5\n", pool, "an exponent of 0.5"),
         ("[buffer]\nsize = \"2 MB\"\nlossless_dynamic_th = 8\n", pool, "from -8 to 7"),
         ("[switch]\npolicy = \"pooled\"\n", None, "no counterpart of this policy"),
+        ("[pfc]\nenabled = true\n[pfc.watchdog]\ndetection_time = \"99 ms\"\n", None, "from 100 to 5000"),
+        ("[pfc]\nenabled = true\n[pfc.watchdog]\nrestoration_time = \"100.5 ms\"\n", None, "from 100 to 60000"),
         (
             "[pfc]\nenabled = true\nlossless = [3]\n[[ets.group]]\npriorities = [0, 1, 2, 3, 4, 5, 6, 7]\nbandwidth = 100\n",
             None,
@@ -230,6 +240,30 @@ fn faults_have_a_line_the_range_and_a_hint() {
             "",
         ),
         ("\"weight\": \"14\"", "\"weight\": \"0\"", "\"0\"", "weight of 0 is out of range", "from 1 to 100", ""),
+        (
+            "\"detection_time\": \"200\"",
+            "\"detection_time\": \"99\"",
+            "\"99\"",
+            "detection_time of 99 is out of range",
+            "from 100 to 5000",
+            "",
+        ),
+        (
+            "\"restoration_time\": \"400\"",
+            "\"restoration_time\": \"60001\"",
+            "\"60001\"",
+            "restoration_time of 60001 is out of range",
+            "from 100 to 60000",
+            "",
+        ),
+        (
+            "\"action\": \"drop\"",
+            "\"action\": \"shut\"",
+            "\"shut\"",
+            "unknown action `shut`",
+            "drop, forward, alert",
+            "",
+        ),
         (
             "\"xoff\": \"110592\"",
             "\"xoff\": \"108K\"",
@@ -396,6 +430,35 @@ fn lossless_groups_with_two_headrooms_need_one_of_the_scenario() {
     let (db, _) = parse_config_db("c.json", text.as_bytes()).unwrap();
     let given = |section: &str, key: &str| (section, key) == ("pfc", "headroom");
     assert!(settings(&db, None, &given).is_ok());
+}
+
+#[test]
+fn ports_have_one_watchdog() {
+    let row = "\"Ethernet4\": { \"action\": \"drop\", \"detection_time\": \"200\", \"restoration_time\": \"400\" },\n";
+    for (to, marked) in [
+        (
+            "\"Ethernet4\": { \"action\": \"alert\", \"detection_time\": \"200\", \"restoration_time\": \"400\" },\n",
+            "\"Ethernet4\"",
+        ),
+        ("", "\"Ethernet0\""),
+    ] {
+        let text = with(row, to);
+        let (_, _, at, message, _, hint) = refused(&text);
+        assert_eq!((at.as_str(), message.as_str()), (marked, "Ethernet0 and Ethernet4 differ in the PFC watchdog"));
+        assert!(hint.contains("switch.sonic_port = \"Ethernet0\""), "{hint}");
+        let of = |port| toml_text(&read(&text, Some(port)).unwrap().keys);
+        assert!(of("Ethernet0").contains("[pfc.watchdog]\n") && !of("Ethernet4").contains("action = \"drop\""));
+    }
+    // `pfcwd start` takes twice the detection time; the action is `drop`.
+    let text = SAMPLE.replace(
+        "\"action\": \"drop\", \"detection_time\": \"200\", \"restoration_time\": \"400\"",
+        "\"detection_time\": \"300\"",
+    );
+    assert!(toml(&text).contains("detection_time = \"300 ms\"\nrestoration_time = \"600 ms\"\naction = \"drop\"\n"));
+    let text = with("\"pfcwd_sw_enable\": \"3,4\"", "\"pfcwd_sw_enable\": \"3\"");
+    let warnings = read(&text, None).unwrap().warnings;
+    assert!(warnings[0].message.contains("other priorities than those of pfc_enable"), "{warnings:?}");
+    assert_eq!(warnings[0].line, line_of(&text, "\"pfcwd_sw_enable\""));
 }
 
 #[test]

@@ -18,7 +18,8 @@ pub fn toml_text(sections: &Table) -> String {
 
 fn table_text(name: &str, table: &Table, text: &mut String) {
     let is_list = |value: &Value| matches!(value, Value::List(list) if list.iter().any(is_table));
-    let plain: Vec<_> = table.entries.iter().filter(|e| !is_list(&e.node.value)).collect();
+    let is_section = |value: &Value| is_list(value) || matches!(value, Value::Table(_));
+    let plain: Vec<_> = table.entries.iter().filter(|e| !is_section(&e.node.value)).collect();
     if !plain.is_empty() {
         let _ = writeln!(text, "[{name}]");
         plain.iter().for_each(|e| _ = writeln!(text, "{} = {}", e.key, value_text(&e.node.value)));
@@ -29,6 +30,9 @@ fn table_text(name: &str, table: &Table, text: &mut String) {
             && is_list(&e.node.value)
         {
             list_text(&format!("{name}.{}", e.key), list, text);
+        }
+        if let Value::Table(table) = &e.node.value {
+            table_text(&format!("{name}.{}", e.key), table, text);
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The QoS part of a `config_db.json` from a scenario.
 
-use crate::model::{BufferPolicy, Scenario, Wred};
+use super::watchdog::{DETECTION_MS, RESTORATION_MS};
+use crate::model::{BufferPolicy, PfcWatchdog, Scenario, Wred};
 use crate::{Quantity, Result};
+use core::ops::RangeInclusive;
 use serde_json::{Map, Value, json};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
@@ -54,6 +56,7 @@ pub fn write(scenario: &Scenario, ports: &[Port], memory: Option<SwitchMemory>) 
     of.buffers(memory)?;
     of.marks();
     of.schedulers();
+    of.watchdog()?;
     of.left_out();
     Ok(Written { json: Value::Object(of.tables), notes: of.notes })
 }
@@ -135,6 +138,10 @@ impl Writer<'_> {
             });
             if let (Some(row), Some(_)) = (row.as_object_mut(), &self.s.switch.dscp_to_tc) {
                 row.insert("dscp_to_tc_map".into(), json!(MAP));
+            }
+            // The switch has the watchdog on these priorities only.
+            if let (Some(row), Some(_)) = (row.as_object_mut(), self.watched()) {
+                row.insert("pfcwd_sw_enable".into(), json!(enabled.join(",")));
             }
             self.row("PORT_QOS_MAP", &name(i), row);
         }
@@ -327,6 +334,35 @@ impl Writer<'_> {
                 self.row("QUEUE", &format!("{}|{}", name(i), queues[usize::from(priority)]), row.clone().into());
             }
         }
+    }
+
+    /// The watchdog, where a priority is lossless.
+    fn watched(&self) -> Option<PfcWatchdog> {
+        self.s.pfc.watchdog.filter(|_| !self.lossless().is_empty())
+    }
+
+    fn watchdog(&mut self) -> Result<()> {
+        let Some(watchdog) = self.watched() else { return Ok(()) };
+        let row = json!({
+            "action": watchdog.action.name(),
+            "detection_time": self.milliseconds("detection_time", watchdog.detection_time, &DETECTION_MS)?,
+            "restoration_time": self.milliseconds("restoration_time", watchdog.restoration_time, &RESTORATION_MS)?,
+        });
+        for i in 0..self.ports.len() {
+            self.row("PFC_WD", &name(i), row.clone());
+        }
+        Ok(())
+    }
+
+    /// A time of the watchdog, as SONiC has it.
+    fn milliseconds(&self, key: &str, time: Duration, limits: &RangeInclusive<u64>) -> Result<String> {
+        let ms = time.as_ps() / Duration::from_ms(1).as_ps();
+        if Duration::from_ms(ms) == time && limits.contains(&ms) {
+            return Ok(ms.to_string());
+        }
+        let message = format!("SONiC's watchdog cannot have a time of {}", time.written());
+        let error = self.s.locations.error(&format!("pfc.watchdog.{key}"), message);
+        Err(error.expected(format!("whole milliseconds from {} to {}", limits.start(), limits.end())))
     }
 
     /// Names the settings of the scenario's switches that SONiC has no keys for.
