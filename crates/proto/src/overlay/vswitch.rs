@@ -162,6 +162,14 @@ impl<F: Copy> VSwitch<F> {
         self.send_and_wait(j, k, frame, dropped)
     }
 
+    /// Whether a frame that port `j` sent to port `k` would be received at once: the receiver sleeps, and no frame waits
+    /// before this one. A caller of both sides may hand the frame over directly: sending and receiving it would leave the
+    /// switch as it is.
+    #[inline(always)]
+    pub fn is_passable(&self, j: usize, k: usize) -> bool {
+        self.ports[k].receiver_sleeps && self.ports[j].waits_for == 0 && self.waiting_inputs == 0
+    }
+
     #[inline(never)]
     fn send_and_wait(
         &mut self,
@@ -459,6 +467,35 @@ mod tests {
 
     fn no_drop(_: usize, _: u32) {
         panic!("a lossless switch dropped a frame")
+    }
+
+    #[test]
+    fn a_frame_that_passes_leaves_the_switch_as_it_is() {
+        let mut rng = Rng::from_words(&[7]);
+        let mut passed = 0;
+        for lossless in [false, true] {
+            let mut s = VSwitch::new(4, 2, lossless);
+            for frame in 0..20_000u32 {
+                let (j, k) = (rng.below(4) as usize, rng.below(4) as usize);
+                if rng.below(2) == 0 {
+                    if s.receive(k, &mut |_, _| ()).is_some() {
+                        s.sleep_if_empty(k);
+                    }
+                    s.take_wakes();
+                } else if s.is_passable(j, k) {
+                    let before = alloc::format!("{s:?}");
+                    s.send(j, k, frame, &mut |_, _| unreachable!()).unwrap();
+                    assert_eq!(s.receive(k, &mut |_, _| unreachable!()), Some(frame));
+                    assert!(s.sleep_if_empty(k));
+                    assert_eq!(s.take_wakes(), Wakes { senders: 0, receivers: 1 << k });
+                    assert_eq!(alloc::format!("{s:?}"), before);
+                    passed += 1;
+                } else {
+                    let _ = s.send(j, k, frame, &mut |_, _| ());
+                }
+            }
+        }
+        assert!(passed > 1_000, "{passed}");
     }
 
     #[test]

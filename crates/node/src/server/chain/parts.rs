@@ -13,6 +13,9 @@ use sluicenet_proto::overlay::bridge::ecn_in;
 pub trait Parts: Debug + Send {
     /// The kind of adapter.
     type Adapter: Kind;
+    /// Whether the adapter gives the chain one frame at an instant from each link, so that a frame may be handed to its VM
+    /// at once. Of several frames, those of the first VM come first.
+    const ONE_AT_A_TIME: bool;
 
     /// Puts a packet for another server into its tunnel.
     fn encapsulate(&self, packet: &mut Packet);
@@ -57,6 +60,7 @@ impl Usual {
 
 impl Parts for Usual {
     type Adapter = Basic;
+    const ONE_AT_A_TIME: bool = true;
 
     #[inline(always)]
     fn encapsulate(&self, packet: &mut Packet) {
@@ -105,6 +109,7 @@ impl Unusual {
 
 impl Parts for Unusual {
     type Adapter = Any;
+    const ONE_AT_A_TIME: bool = false;
 
     #[inline(always)]
     fn encapsulate(&self, packet: &mut Packet) {

@@ -139,10 +139,27 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
         self.vswitch.receive(port, &mut |k, at| count_in_vswitch(drops, pool, k >= uplink, at))
     }
 
+    /// Whether a frame passes the vSwitch within this instant, without any stage behind it. It then moves at once and takes
+    /// no turn of [`run`](Self::run).
+    #[inline(always)]
+    fn passes_vswitch(&self, input: usize, output: usize) -> bool {
+        P::ONE_AT_A_TIME
+            && self.gate.slots() == 0
+            && self.network.slots() == 0
+            && self.vswitch.is_passable(input, output)
+    }
+
     /// The packet leaves its VM for the vSwitch.
     #[inline(always)]
     fn enter_vswitch_from_vm(&mut self, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
         let output = self.output_of(host, pool.frame(at));
+        if output == self.uplink
+            && self.passes_vswitch(vm, output)
+            && host.adapter.room::<P::Adapter>() >= host.max_frame
+        {
+            self.parts.encapsulate(pool.frame_mut(at));
+            return host.enter_adapter::<P::Adapter>(pool, at);
+        }
         self.enter_vswitch(host, pool, vm, output, at);
     }
 
@@ -218,7 +235,7 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
 
     /// A frame goes from the network stages to the vSwitch, without its outer header.
     #[inline(always)]
-    fn decapsulate_into_vswitch(&mut self, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) {
+    fn decapsulate_into_vswitch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) {
         let packet = pool.frame_mut(at);
         if packet.is_encapsulated() {
             match ecn_out(packet.ecn(), packet.inner_ecn()) {
@@ -227,14 +244,18 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
             }
         }
         let vm = packet.dst().vm() as usize;
-        self.enter_vswitch(host, pool, self.uplink_of(vm), vm, at);
+        let uplink = self.uplink_of(vm);
+        if vm < self.uplink && self.passes_vswitch(uplink, vm) && self.ports[vm].rx_free <= now {
+            return self.enter_port(now, host, pool, vm, at);
+        }
+        self.enter_vswitch(host, pool, uplink, vm, at);
     }
 
     /// A frame from the wire enters the network stages.
     #[inline(always)]
     fn enter_network(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) {
         match self.network(host, pool, |stage, cx| stage.receive(now, UPLINK_LANE, at, cx)) {
-            Some(at) => self.decapsulate_into_vswitch(host, pool, at),
+            Some(at) => self.decapsulate_into_vswitch(now, host, pool, at),
             None => self.leave_network(now, host, pool),
         }
     }
@@ -245,7 +266,7 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
         while self.vswitch.input_room(self.uplink) > 0 {
             let received = self.network(host, pool, |stage, cx| stage.poll_receive(now, UPLINK_LANE, cx));
             let Some(at) = received else { return };
-            self.decapsulate_into_vswitch(host, pool, at);
+            self.decapsulate_into_vswitch(now, host, pool, at);
         }
     }
 
@@ -472,7 +493,7 @@ impl<G: Stage, N: Stage, P: Parts> Chain for Virtualised<G, N, P> {
             host.drop(pool, DropReason::Denied, at)
         } else if !self.is_first(vm) {
             // A lossy uplink always has room.
-            self.decapsulate_into_vswitch(host, pool, at)
+            self.decapsulate_into_vswitch(now, host, pool, at)
         } else if self.takes_from_wire() && host.adapter.stalled().is_none() || self.network.consumes(packet) {
             self.enter_network(now, host, pool, at)
         } else {
