@@ -198,12 +198,12 @@ impl<A: App> Engine<A> {
     /// A box.
     pub fn node(&self, node: NodeId) -> &Node<A> {
         let (shard, n) = self.location[node as usize];
-        &self.shards[shard as usize].nodes[n as usize]
+        &self.shards[shard as usize].places[n as usize].node
     }
     /// A box, to collect its records.
     pub fn node_mut(&mut self, node: NodeId) -> &mut Node<A> {
         let (shard, n) = self.location[node as usize];
-        &mut self.shards[shard as usize].nodes[n as usize]
+        &mut self.shards[shard as usize].places[n as usize].node
     }
     /// Number of boxes.
     pub fn nodes(&self) -> usize {
@@ -219,7 +219,7 @@ impl<A: App> Engine<A> {
     pub fn peer(&self, node: NodeId, port: PortId) -> (NodeId, PortId) {
         let (shard, n) = self.location[node as usize];
         let (shard, n, port) = self.shards[shard as usize].wires_of(n as usize)[port as usize].peer();
-        (self.shards[shard as usize].names[n as usize], port)
+        (self.shards[shard as usize].places[n as usize].name, port)
     }
     /// The switch or server, and its port, that frames from a port reach: bumps in between only pass them on.
     pub fn peer_beyond_bumps(&self, node: NodeId, port: PortId) -> (NodeId, PortId) {
@@ -248,7 +248,7 @@ impl<A: App> Engine<A> {
     }
     /// Frames in flight, metadata included: the box and port they will reach, and the frame.
     pub fn in_flight(&self) -> impl Iterator<Item = (NodeId, PortId, &sluicenet_node::packet::Packet)> {
-        self.shards.iter().flat_map(|s| s.in_flight().map(|(n, port, p)| (s.names[n as usize], port, p)))
+        self.shards.iter().flat_map(|s| s.in_flight().map(|(n, port, p)| (s.places[n as usize].name, port, p)))
     }
 
     /// One direction of a link between two switches fails, or recovers, at the end of the last epoch. A failure drops the
@@ -366,7 +366,7 @@ impl Sampler<'_> {
                 if owner != shard.me {
                     continue;
                 }
-                let bytes = match shard.nodes[n as usize].kind() {
+                let bytes = match shard.places[n as usize].node.kind() {
                     NodeRef::Switch(s) => (0..8).map(|p| s.queue_bytes(port, p) as u64).sum(),
                     NodeRef::Server(s) => s.host().adapter().used(port) as u64,
                     // Its ports have no queues: the number is that of a virtual queue.

@@ -24,15 +24,31 @@ pub const MAX_LANES: usize = 64;
 /// Frames for which a thread's pool has address space, per wire: more than the queues usually hold.
 const FRAMES_PER_WIRE: usize = 256;
 
+/// A box and the world's data about it, side by side: each step uses all of it.
+pub struct Place<A> {
+    pub node: Node<A>,
+    /// Time of the box's earliest timer event.
+    timer_at: u64,
+    /// Its wires in [`Shard::wires`], from the first to the one after the last.
+    first_wire: u32,
+    end_wire: u32,
+    /// The number of the box in the world.
+    pub name: u32,
+}
+
+impl<A> Place<A> {
+    /// The box's wires, by number.
+    #[inline(always)]
+    fn span(&self) -> core::ops::Range<usize> {
+        self.first_wire as usize..self.end_wire as usize
+    }
+}
+
 /// A thread's part of the world.
 pub struct Shard<A> {
     pub timing: Timing,
     pub me: u16,
-    pub nodes: Vec<Node<A>>,
-    /// The number of each box in the world.
-    pub names: Vec<u32>,
-    /// First wire of each box, and at the end the number of wires.
-    base: Vec<u32>,
+    pub places: Vec<Place<A>>,
     pub wires: Vec<Wire>,
     error_rate: Vec<f64>,
     /// Shard and index of every box of the world, for metadata to servers.
@@ -42,7 +58,6 @@ pub struct Shard<A> {
     lanes: Vec<Vec<Entry>>,
     agenda: Agenda,
     own_events: OwnEvents,
-    timer_at: Vec<u64>,
     heap: EventHeap,
     pub outboxes: Vec<Vec<Parcel>>,
     woke: PortSet,
@@ -69,23 +84,22 @@ impl<A: App> Shard<A> {
         location_of_host: std::sync::Arc<Vec<(u16, u32)>>,
     ) -> Shard<A> {
         let n = nodes.len();
-        let mut base = Vec::with_capacity(n + 1);
+        let mut places = Vec::with_capacity(n);
         let mut flat = Vec::with_capacity(wires.iter().map(Vec::len).sum());
         let mut error_rate = Vec::new();
-        for specs in wires {
-            base.push(flat.len() as u32);
+        for ((node, name), specs) in nodes.into_iter().zip(names).zip(wires) {
+            let first_wire = flat.len() as u32;
             error_rate.extend(specs.iter().map(|s| s.bit_error_rate));
             flat.extend(specs.iter().map(Wire::new));
+            places.push(Place { node, timer_at: u64::MAX, first_wire, end_wire: flat.len() as u32, name });
         }
-        base.push(flat.len() as u32);
         if error_rate.iter().all(|&r| r == 0.0) {
             error_rate = Vec::new();
         }
         Shard {
             timing,
             me,
-            names,
-            base,
+            places,
             error_rate,
             location_of_host,
             pool: Pool::with_capacity((flat.len() * FRAMES_PER_WIRE).min(MAX_FRAMES)),
@@ -93,7 +107,6 @@ impl<A: App> Shard<A> {
             lanes: (0..timing.lanes).map(|_| Vec::new()).collect(),
             agenda: Agenda::new(n, timing.window),
             own_events: OwnEvents::default(),
-            timer_at: vec![u64::MAX; n],
             heap: EventHeap::default(),
             outboxes: (0..shards).map(|_| Vec::new()).collect(),
             woke: PortSet::with_capacity(64),
@@ -103,13 +116,12 @@ impl<A: App> Shard<A> {
             captured: Vec::new(),
             sent_min: u64::MAX,
             is_full: false,
-            nodes,
         }
     }
 
     /// The wires of box `n` (its index in this shard).
     pub fn wires_of(&self, n: usize) -> &[Wire] {
-        &self.wires[self.base[n] as usize..self.base[n + 1] as usize]
+        &self.wires[self.places[n].span()]
     }
 
     /// Frames sent on links.
@@ -117,37 +129,44 @@ impl<A: App> Shard<A> {
         self.wires.iter().map(|w| w.frames).sum()
     }
 
+    /// A wire of box `n`.
+    fn wire(&mut self, n: usize, port: PortId) -> &mut Wire {
+        &mut self.wires[self.places[n].first_wire as usize + port as usize]
+    }
+
     /// Marks a wire for capture.
     pub fn capture(&mut self, n: usize, port: PortId) {
-        self.wires[self.base[n] as usize + port as usize].flags |= CAPTURE;
+        self.wire(n, port).flags |= CAPTURE;
     }
 
     /// The link of a switch's port fails, or recovers; the next windows begin at `now`.
     pub fn set_link(&mut self, now: Instant, n: usize, port: PortId, up: bool) {
-        let Some(switch) = self.nodes[n].as_switch_mut() else { return };
+        let place = &mut self.places[n];
+        let first = place.first_wire as usize;
+        let Some(switch) = place.node.as_switch_mut() else { return };
         switch.set_link(now, port, up, &mut self.pool, &mut self.woke);
         while let Some(port) = self.woke.pop() {
-            let wire = &mut self.wires[self.base[n] as usize + port as usize];
+            let wire = &mut self.wires[first + port as usize];
             if wire.flags & ARMED == 0 {
                 wire.flags |= ARMED;
                 self.heap.push(wire.free_at.max(now.as_ps()), n as u32, HeapEvent::WireFree(port));
             }
         }
         let deadline = Device::<Packet>::poll_timeout(&*switch).as_ps();
-        if deadline < self.timer_at[n] {
-            self.timer_at[n] = deadline.max(now.as_ps());
-            self.heap.push(self.timer_at[n], n as u32, HeapEvent::Timer);
+        if deadline < place.timer_at {
+            place.timer_at = deadline.max(now.as_ps());
+            self.heap.push(place.timer_at, n as u32, HeapEvent::Timer);
         }
     }
 
     /// A wire has another rate from the next frame on.
     pub fn set_rate(&mut self, n: usize, port: PortId, ps_per_byte_q16: u64) {
-        self.wires[self.base[n] as usize + port as usize].set_rate(ps_per_byte_q16);
+        self.wire(n, port).set_rate(ps_per_byte_q16);
     }
 
     /// Drops the frames in flight to a switch's port.
     pub fn cut(&mut self, n: usize, port: PortId) {
-        let Some(switch) = self.nodes[n].as_switch_mut() else { return };
+        let Some(switch) = self.places[n].node.as_switch_mut() else { return };
         let pool = &mut self.pool;
         for lane in &mut self.lanes {
             lane.retain(|e| {
@@ -163,14 +182,14 @@ impl<A: App> Shard<A> {
 
     /// Schedules the first deadlines of all boxes.
     pub fn start(&mut self) {
-        for n in 0..self.nodes.len() {
-            let deadline = match self.nodes[n].kind() {
+        for (n, place) in self.places.iter_mut().enumerate() {
+            let deadline = match place.node.kind() {
                 NodeRef::Switch(s) => Device::<Packet>::poll_timeout(s),
                 NodeRef::Server(s) => with_server!(s, s => s.poll_timeout()),
                 NodeRef::Bump(bump) => bump.poll_timeout(),
             };
             if deadline != Instant::MAX {
-                self.timer_at[n] = deadline.as_ps();
+                place.timer_at = deadline.as_ps();
                 self.heap.push(deadline.as_ps(), n as u32, HeapEvent::Timer);
             }
         }
@@ -208,12 +227,9 @@ impl<A: App> Shard<A> {
     /// The boxes, and the other state that a step may use.
     fn split(&mut self, window: Window) -> (Boxes<'_, A>, StepContext<'_>) {
         let boxes = Boxes {
-            nodes: &mut self.nodes,
-            names: &self.names,
-            base: &self.base,
+            places: &mut self.places,
             wires: &mut self.wires,
             error_rate: &self.error_rate,
-            timer_at: &mut self.timer_at,
             location_of_host: &self.location_of_host,
             metadata: &mut self.metadata,
             pauses: &mut self.pauses,
@@ -299,12 +315,9 @@ impl<A: App> Shard<A> {
 
 /// The boxes of a shard, without the state they share.
 struct Boxes<'a, A> {
-    nodes: &'a mut [Node<A>],
-    names: &'a [u32],
-    base: &'a [u32],
+    places: &'a mut [Place<A>],
     wires: &'a mut [Wire],
     error_rate: &'a [f64],
-    timer_at: &'a mut [u64],
     location_of_host: &'a [(u16, u32)],
     metadata: &'a mut Vec<Packet>,
     pauses: &'a mut Vec<(u32, PauseEvent)>,
@@ -326,12 +339,6 @@ impl OnSwitch<Packet> for Turn<'_, '_, '_> {
 }
 
 impl<A: App> Boxes<'_, A> {
-    /// The wires of box `n`, by number.
-    #[inline(always)]
-    fn span(&self, n: usize) -> core::ops::Range<usize> {
-        self.base[n] as usize..self.base[n + 1] as usize
-    }
-
     /// Prefetches the memory that the next boxes will use. A chain of look-ups spans several boxes: each stage reads memory
     /// that the stage before has prefetched while another box had its step.
     #[inline(always)]
@@ -350,7 +357,7 @@ impl<A: App> Boxes<'_, A> {
 
     #[inline(always)]
     fn fetch_box(&self, n: usize) {
-        let first: *const u8 = match &self.nodes[n] {
+        let first: *const u8 = match &self.places[n].node {
             Node::Network(network) => core::ptr::from_ref(&**network).cast(),
             // Every server begins with its host.
             Node::Server(s) => core::ptr::from_ref(s.host()).cast(),
@@ -373,8 +380,9 @@ impl<A: App> Boxes<'_, A> {
                 free = key.port();
             }
         }
-        let wires = self.span(n);
-        match &self.nodes[n] {
+        let place = &self.places[n];
+        let wires = place.span();
+        match &place.node {
             Node::Network(network) => {
                 self.wires[wires].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
                 if let NetworkBox::Switch(Switch::Unwatched(s)) = &**network {
@@ -397,7 +405,7 @@ impl<A: App> Boxes<'_, A> {
         if coming.plan.is_empty() && !sends {
             return;
         }
-        let frame = match &self.nodes[coming.n as usize] {
+        let frame = match &self.places[coming.n as usize].node {
             Node::Network(network) => match &**network {
                 NetworkBox::Switch(Switch::Unwatched(s)) => s.upcoming::<Packet>(coming.free),
                 // A bump holds no queue whose next packet could be fetched early. The few switches with a watchdog do without.
@@ -416,21 +424,21 @@ impl<A: App> Boxes<'_, A> {
     /// Processes all events of one box in this window, in order; [`Key::NEVER`] follows them.
     #[inline(always)]
     fn step(&mut self, context: &mut StepContext<'_>, n: usize, events: &mut [Key]) {
-        let wires = self.span(n);
+        let place = &mut self.places[n];
+        let wires = place.span();
         let errors = if self.error_rate.is_empty() { &[] } else { &self.error_rate[wires.clone()] };
-        let timer_at = &mut self.timer_at[n];
         let mut step = Step {
-            name: self.names[n],
+            name: place.name,
             n: n as u32,
             wires: &mut self.wires[wires],
             errors,
-            timer_at,
+            timer_at: &mut place.timer_at,
             woke: self.woke,
             own_events: self.own_events,
             context,
         };
         // One loop for each kind of box, so that the loop never checks the kind.
-        match &mut self.nodes[n] {
+        match &mut place.node {
             Node::Network(network) => match &mut **network {
                 NetworkBox::Switch(Switch::Unwatched(s)) => {
                     s.run(Turn { step: &mut step, events });
@@ -461,19 +469,20 @@ impl<A: App> Boxes<'_, A> {
     #[cold]
     #[inline(never)]
     fn step_apart(&mut self, context: &mut StepContext<'_>, n: usize, events: &mut [Key]) {
-        let wires = self.span(n);
+        let place = &mut self.places[n];
+        let wires = place.span();
         let errors = if self.error_rate.is_empty() { &[] } else { &self.error_rate[wires.clone()] };
         let mut step = Step {
-            name: self.names[n],
+            name: place.name,
             n: n as u32,
             wires: &mut self.wires[wires],
             errors,
-            timer_at: &mut self.timer_at[n],
+            timer_at: &mut place.timer_at,
             woke: self.woke,
             own_events: self.own_events,
             context,
         };
-        let Node::Network(network) = &mut self.nodes[n] else { return };
+        let Node::Network(network) = &mut place.node else { return };
         match &mut **network {
             NetworkBox::Bump(bump) => step.run(bump, events, |_, _, _, _, _| {}),
             NetworkBox::Switch(switch) => {
