@@ -464,8 +464,8 @@ impl<A: App> Boxes<'_, A> {
         }
     }
 
-    /// Processes all events of a bump or of a switch with a watchdog. It makes a step of its own, out of line: if the address of the other boxes' step left
-    /// their loops, the compiler would keep that step in memory.
+    /// Processes all events of a bump or of a switch with a watchdog. It makes a step of its own, out of line: if the address
+    /// of the other boxes' step left their loops, the compiler would keep that step in memory.
     #[cold]
     #[inline(never)]
     fn step_apart(&mut self, context: &mut StepContext<'_>, n: usize, events: &mut [Key]) {
@@ -495,7 +495,8 @@ impl<A: App> Boxes<'_, A> {
     }
 }
 
-/// Number of boxes of a shard from which on memory is prefetched; measured, not critical.
+/// Number of boxes of a shard from which on memory is prefetched. With 284 virtualised servers and switches prefetching takes
+/// a tenth more instructions and a fifth less time.
 const FETCH_FROM: usize = 100;
 
 /// Cache lines of a box that every step touches.
