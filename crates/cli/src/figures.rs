@@ -30,7 +30,7 @@ pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
     }
     let mut facts = Table::new(2, ["", ""]);
     let mut fact = |name: &str, value: String| facts.row([name.to_string(), value]);
-    if let (Some(mean), Some(bound)) = (f.mean_round_us, f.bound_us) {
+    if let (Some(mean), Some(bound)) = (f.mean_round_us.filter(|&mean| mean > 0.0), f.bound_us) {
         let over = percent_change(100.0 * (mean / bound - 1.0));
         fact("line-rate bound", format!("{bound:.2} µs a round; the mean is {mean:.2} µs, {over}"));
     }

@@ -223,6 +223,7 @@ fn base(document: &Document, files: &mut Files, warnings: &mut Vec<Warning>) -> 
     });
     warnings.extend(idle_oversubscription(document, &scenario)?);
     warnings.extend(idle_xco(document, &scenario)?);
+    warnings.extend(idle_watchdog(document, &scenario)?);
     warnings.extend(changed_default(document, &scenario)?);
     Ok(scenario)
 }
@@ -272,6 +273,9 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let s_pfc = root.section("pfc")?;
     let pfc = Pfc::read(&s_pfc, set, lossless, &server, topology.delay_per_metre)?;
     pfc.check(&s_pfc, lossless, (smallest, &server))?;
+    if set == ParameterSet::Plain && pairs.is_none() && pfc.enabled {
+        adapter.warn_of_early_frames(&s_adapter, root.section("topology")?.line("routing"), warnings);
+    }
     let s_buffer = root.section("buffer")?;
     let buffer = SharedBuffer::read(&s_buffer, set)?;
     buffer.check(&s_buffer, &s_switch, &s_pfc)?;
@@ -467,9 +471,10 @@ impl Managed<'_> {
         let is_lossy = |w: &&Workload| w.transport() == Transport::Roce && w.priorities() & !lossless != 0;
         if let Some(w) = self.workloads.iter().find(is_lossy) {
             let priority = (w.priorities() & !lossless).trailing_zeros();
+            let remedy = if self.pfc.enabled { "add it to pfc.lossless" } else { "set pfc.enabled = true" };
             let message = format!(
                 "queue pairs of RoCE send frames of priority {priority}, which is lossy: after a loss they send all again from \
-                 there"
+                 there; {remedy}"
             );
             warn(root.section("pfc")?.line("lossless"), message);
         }
@@ -586,6 +591,15 @@ fn idle_xco(doc: &Document, scenario: &Scenario) -> Result<Option<Warning>> {
         || sweep::shown(doc)?.iter().any(|shown| shown.axis.key.starts_with("xco"));
     let message = "`[xco]` without `enabled = true` changes nothing";
     Ok((is_given && !says).then(|| scenario.locations.warning("xco", message)))
+}
+
+/// A warning of a watchdog of pauses that no variant has.
+fn idle_watchdog(doc: &Document, scenario: &Scenario) -> Result<Option<Warning>> {
+    let is_given = Section::root(doc, &ROOT)?.section("pfc")?.has("watchdog");
+    let may_pause = scenario.pfc.enabled
+        || sweep::shown(doc)?.iter().any(|shown| ["pfc", "scenario"].iter().any(|key| shown.axis.key.starts_with(key)));
+    let message = "`[pfc.watchdog]` has no effect: switches send no pauses; set pfc.enabled = true";
+    Ok((is_given && !may_pause).then(|| scenario.locations.warning("pfc.watchdog", message)))
 }
 
 /// A warning of a default that is not what it was, for one version.

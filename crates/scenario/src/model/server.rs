@@ -130,6 +130,18 @@ impl Adapter {
                        routing = \"ecmp\"";
         warn.push(Warning { file: routing.0, line: routing.1, message: message.into() });
     }
+
+    /// Warns of lossless paths on which frames overtake each other: the default of `buffer` may have no room for those that
+    /// wait.
+    pub(crate) fn warn_of_early_frames(&self, s: &Section<'_>, routing: (String, u32), warn: &mut Vec<Warning>) {
+        if self.resequencing.is_none() || s.has("buffer") {
+            return;
+        }
+        let message = "frames take several paths, and those that overtake others wait in `adapter.buffer`, 512 KB by default: \
+                       where many hosts send to one, TCP sends again what finds no room there; give adapter.buffer, as \
+                       \"4 MB\", or set routing = \"ecmp\"";
+        warn.push(Warning { file: routing.0, line: routing.1, message: message.into() });
+    }
 }
 
 settings! {

@@ -289,6 +289,25 @@ fn early_packets_of_queue_pairs_wait_for_less_than_a_timeout_and_need_no_buffer(
 }
 
 #[test]
+fn settings_of_pauses_that_help_little_are_told() {
+    let spray = MINIMAL.replace("[topology]", "[topology]\nrouting = \"spray\"");
+    let warned = |keys: &str, of: &str| {
+        let loaded = parse(&format!("{spray}{keys}")).unwrap_or_else(|e| panic!("{e}"));
+        loaded.warnings.iter().any(|w| w.message.contains(of))
+    };
+    let early = "TCP sends again";
+    assert!(warned("[pfc]\nenabled = true\n", early));
+    assert!(!warned("", early));
+    assert!(!warned("[pfc]\nenabled = true\n[adapter]\nbuffer = \"4 MB\"\n", early));
+    let idle = "`[pfc.watchdog]` has no effect";
+    assert!(warned("[pfc.watchdog]\n", idle));
+    assert!(!warned("[pfc]\nenabled = true\n[pfc.watchdog]\n", idle));
+    assert!(!warned("[pfc.watchdog]\n[sweep]\npfc.enabled = [false, true]\n", idle));
+    let lossy = "set pfc.enabled = true";
+    assert!(warned("transport = \"roce\"\n", lossy));
+}
+
+#[test]
 fn a_dscp_is_a_priority_by_the_map() {
     let map: Vec<String> = (0..64).map(|dscp| (dscp / 8).to_string()).collect();
     let text = format!("{MINIMAL}dscp = 26\n[switch]\ndscp_to_tc = [{}]\n", map.join(", "));
