@@ -41,7 +41,7 @@ impl Scenario {
             max_buffer: t.max_buffer.as_bytes() as u32,
             auto_buffer: t.auto_buffer,
             initial_window: t.initial_window.config(),
-            initial_ssthresh: u32::MAX,
+            initial_ssthresh: t.ssthresh.map_or(u32::MAX, |ssthresh| ssthresh.as_bytes() as u32),
             rto: tcp::RtoConfig { base: t.rto_base, min: t.rto_min, slop: t.rto_slop, max: t.rto_max },
             tick: t.tick,
             delayed_ack: t.delayed_ack,

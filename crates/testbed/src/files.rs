@@ -347,6 +347,9 @@ fn tcp_tunnel(t: &Tcp, text: &mut String) {
     ] {
         let _ = writeln!(text, "{key} = {value}");
     }
+    if let Some(ssthresh) = t.ssthresh {
+        let _ = writeln!(text, "ssthresh = \"{} B\"", ssthresh.as_bytes());
+    }
 }
 
 /// The keys of a port that every kind has.

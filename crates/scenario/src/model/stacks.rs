@@ -143,6 +143,9 @@ settings! {
         reassembly_limit: u32 [1..=65_535] = set.plain_or(65_535, 200),
         /// initial window of a connection, in segments
         initial_window: InitialWindow = set.plain_or(InitialWindow::Segments(10), InitialWindow::Rfc3390),
+        /// slow start threshold of a new connection; default none, so that slow start ends with the first loss or mark
+        #[serde(skip_serializing_if = "Option::is_none")]
+        ssthresh: Option<Bytes> [BUFFER],
         /// selective acknowledgements (RFC 2018, 6675)
         sack: bool = true,
         /// timestamps (RFC 7323)

@@ -262,7 +262,7 @@ fn a_real_tunnel_has_the_tcp_of_the_simulated_one() {
     std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let all = "congestion = \"vegas\"\nrto_base = \"300 ms\"\nrto_min = \"40 ms\"\nrto_slop = \"7 ms\"\nrto_max = \"9 s\"\n\
                tick = \"3 us\"\nbuffer = \"90 KB\"\nmax_buffer = \"1 MB\"\ndelayed_ack = \"off\"\nack_every = 3\n\
-               reassembly_limit = 77\ninitial_window = 9\nsack = false\ntimestamps = false\nwindow_scaling = false\necn = true\n\
+               reassembly_limit = 77\ninitial_window = 9\nssthresh = \"64 KB\"\nsack = false\ntimestamps = false\nwindow_scaling = false\necn = true\n\
                limited_transmit = false\nprr = true\nrestart_after_idle = false\nnagle = true\n";
     for set in ["plain", "crisan2014-ch2", "crisan2014-ch3"] {
         for keys in ["", all, "auto_buffer = false\nbuffer = \"64 KB\"\ndelayed_ack = \"1 ms\"\n"] {

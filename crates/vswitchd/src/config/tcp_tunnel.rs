@@ -52,6 +52,8 @@ settings! {
         let reassembly_limit: u16 [1..=u16::MAX] = REASSEMBLY,
         /// initial window of a connection, in segments; default rfc3390
         let initial_window: InitialWindow = InitialWindow::Rfc3390,
+        /// slow start threshold at the start; default none
+        let ssthresh: Option<Bytes> [BUFFER],
         /// selective acknowledgements (RFC 2018, 6675); default true
         let sack: bool = d.sack,
         /// timestamps (RFC 7323); default true
@@ -83,6 +85,7 @@ settings! {
                 ack_every,
                 reassembly_limit,
                 initial_window: initial_window.config(),
+                initial_ssthresh: ssthresh.map_or(u32::MAX, |ssthresh| ssthresh.as_bytes() as u32),
                 sack,
                 timestamps,
                 window_scaling,

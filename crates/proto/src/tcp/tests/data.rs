@@ -110,6 +110,21 @@ fn the_first_flight_is_the_initial_window_and_slow_start_doubles_it() {
 }
 
 #[test]
+fn slow_start_ends_at_the_initial_threshold() {
+    // From 10 segments, 20 are passed in the second round trip; without a threshold the window would then be 80.
+    for congestion in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Vegas, Algorithm::Dctcp] {
+        let cfg = Config { congestion, ecn: true, initial_ssthresh: 20_000, ..config() };
+        let mut pair = Pair::established(cfg);
+        pair.to_write[CLIENT] = 90_000;
+        pair.drive(us(180));
+        assert_eq!(pair.client().ssthresh(), 20_000, "{congestion:?}");
+        // Vegas doubles its window every other round trip.
+        let least = if congestion == Algorithm::Vegas { 12_000 } else { 20_000 };
+        assert!((least..=23_000).contains(&pair.client().cwnd()), "{congestion:?}: {}", pair.client().cwnd());
+    }
+}
+
+#[test]
 fn a_window_that_is_not_used_does_not_grow() {
     // RFC 9438, 4.6 and RFC 7661, 1: an unused window proves nothing.
     for congestion in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Vegas, Algorithm::Dctcp] {
