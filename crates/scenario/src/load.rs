@@ -394,33 +394,46 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     Ok(scenario)
 }
 
-/// The smallest buffer of a switch, each of which holds a frame; so does that of an adapter.
+/// The smallest buffer of a switch, each of which holds a frame; so does that of an adapter. None if switches count
+/// packets.
 fn smallest_buffer(
     topology: &Topology,
     (s_switch, switch): (&Section<'_>, &Switch),
     (s_adapter, adapter): (&Section<'_>, &Adapter),
     framing: &Framing,
-) -> Result<Bytes> {
+) -> Result<Option<Bytes>> {
     const NOTHING_PASSES: &str = "nothing would ever pass";
     let frame = framing.mtu.0 + framing.header_bytes();
     let too_small = |buffer: Bytes| format!("a buffer of {} B does not hold a frame of {frame} B", buffer.0);
-    for (section, buffer) in [(s_switch, switch.buffer), (s_adapter, adapter.buffer)] {
-        if buffer.0 < frame {
+    for (section, buffer) in [(s_switch, switch.buffer.bytes()), (s_adapter, Some(adapter.buffer))] {
+        if let Some(buffer) = buffer.filter(|buffer| buffer.0 < frame) {
             return Err(section.error("buffer", too_small(buffer)).hint(NOTHING_PASSES));
         }
     }
     let of_file = topology.queues();
+    let Some(of_switch) = switch.buffer.bytes() else {
+        return match of_file.first() {
+            Some((file, queue)) => Err(Error::line(
+                *file,
+                queue.line,
+                "Queue_...",
+                "this queue has a size in bytes, and switch.buffer counts packets",
+            )
+            .hint("give switch.buffer in bytes, or remove the queues of this file")),
+            None => Ok(None),
+        };
+    };
     if let Some((file, queue)) = of_file.iter().find(|(_, queue)| queue.size.0 < frame) {
         return Err(Error::line(*file, queue.line, "Queue_...", too_small(queue.size)).hint(NOTHING_PASSES));
     }
-    if let Some((file, queue)) = topology.uneven_queue(switch.buffer).filter(|_| switch.policy == BufferPolicy::Input) {
+    if let Some((file, queue)) = topology.uneven_queue(of_switch).filter(|_| switch.policy == BufferPolicy::Input) {
         let message = "queues up and down differ, and switch.policy = \"input\" has one size for all inputs";
         return Err(Error::line(file, queue.line, "Queue_...", message)
             .hint("set switch.policy = \"output\" or \"pooled\", or give both queues the same size"));
     }
-    let of_scenario = (!topology.has_all_queues()).then_some(switch.buffer);
+    let of_scenario = (!topology.has_all_queues()).then_some(of_switch);
     let all = of_file.iter().map(|(_, queue)| queue.size).chain(of_scenario);
-    Ok(all.min().unwrap_or(switch.buffer))
+    Ok(Some(all.min().unwrap_or(of_switch)))
 }
 
 fn workloads(root: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Vec<Workload>> {

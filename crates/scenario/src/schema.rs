@@ -67,6 +67,7 @@ fn of(kind: &Kind) -> Value {
         Kind::Number(min, max) => json!({ "type": "number", "minimum": min, "maximum": max }),
         Kind::Rate(..) => quantity::<sluicenet_proto::units::Rate>(),
         Kind::Size(..) => quantity::<super::Bytes>(),
+        Kind::Packets(..) => quantity::<super::units::Packets>(),
         Kind::Duration(..) => quantity::<sluicenet_proto::time::Duration>(),
         Kind::Length(..) => quantity::<super::Length>(),
         Kind::Choice(words) => json!({ "enum": words }),
@@ -108,6 +109,7 @@ fn of(kind: &Kind) -> Value {
             let cell = json!({ "anyOf": [{ "type": "number" }, { "const": "" }] });
             json!({ "type": "array", "items": { "type": "array", "items": cell } })
         }
+        Kind::Either(one, other) => json!({ "anyOf": [of(one), of(other)] }),
         Kind::Axes => json!({ "type": "object" }),
         Kind::OrWord(kind, words) => json!({ "anyOf": [of(kind), { "enum": words }] }),
     }

@@ -19,6 +19,10 @@ impl Bytes {
     }
 }
 
+/// A number of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Packets(pub u32);
+
 /// The length of a cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Length {
@@ -43,6 +47,8 @@ pub const LINK_RATE_MIN: Rate = Rate(10_000);
 pub const RATE_MAX: Rate = Rate(100_000_000_000_000);
 /// The largest buffer accepted, 1 GiB: a switch, an adapter and a socket count it in 32 bits, with room for headroom.
 pub const BUFFER_MAX: Bytes = Bytes(1 << 30);
+/// The longest queue accepted that is limited in packets.
+pub const PACKETS_MAX: Packets = Packets(1_000_000);
 /// The longest cable accepted, 10,000 km.
 pub const LENGTH_MAX: Length = Length { mm: 10_000_000_000 };
 /// The largest size accepted, 1 TiB: a connection can count thousands of such messages.
@@ -96,6 +102,7 @@ const BYTE: &[(&str, u64)] = &[
     ("GiB", 1 << 30),
 ];
 
+const PACKET: &[(&str, u64)] = &[("packets", 1), ("packet", 1)];
 const MM: &[(&str, u64)] = &[("mm", 1), ("cm", 10), ("m", 1_000), ("km", 1_000_000)];
 
 /// Why a quantity is not one: a message, and a hint which may be empty.
@@ -216,6 +223,22 @@ impl Quantity for Bytes {
     }
     fn base(self) -> u64 {
         self.0
+    }
+}
+
+impl Quantity for Packets {
+    const NAME: &'static str = "a number of packets";
+    const EXAMPLE: &'static str = "\"200 packets\"";
+    const UNITS: &'static [(&'static str, u64)] = PACKET;
+    const MAX: u64 = PACKETS_MAX.0 as u64;
+    const IS_WHOLE: bool = true;
+    const DEFAULT_FILE_UNIT: u64 = 0;
+    fn from_base(n: u64) -> Self {
+        // At most `MAX`, as everything that is parsed.
+        Packets(n as u32)
+    }
+    fn base(self) -> u64 {
+        self.0.into()
     }
 }
 
@@ -383,7 +406,7 @@ macro_rules! canonical_quantities {
         }
     )+};
 }
-canonical_quantities!(Duration, Rate, Bytes, Length);
+canonical_quantities!(Duration, Rate, Bytes, Length, Packets);
 
 /// Canonical forms of types that are serialised as they are.
 macro_rules! canonical_as_they_are {

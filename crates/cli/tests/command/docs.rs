@@ -104,7 +104,8 @@ fn kind(schema: &Value) -> String {
         }
         if any.iter().any(|s| s["const"] == 0) {
             let pattern: String = any.iter().map(text).collect();
-            let kinds = [("Gb/s", "rate"), ("KiB", "size"), ("ms", "duration"), ("km", "length")];
+            let kinds =
+                [("Gb/s", "rate"), ("KiB", "size"), ("ms", "duration"), ("km", "length"), ("packet", "packets")];
             return kinds.iter().find(|k| pattern.contains(k.0)).map_or("quantity", |k| k.1).into();
         }
         if any.iter().any(|s| s["uniqueItems"] == true) {

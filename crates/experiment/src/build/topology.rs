@@ -12,7 +12,9 @@ use sluicenet_proto::routing::xgft::{SwitchName, Xgft};
 use sluicenet_proto::routing::{Policy, Router};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_scenario::{Bytes, Deadlock, Forwarding, Link, PortSelector, Result, Routing, Scenario, Shape, Warning};
+use sluicenet_scenario::{
+    Deadlock, Forwarding, Link, PortBuffer, PortSelector, Result, Routing, Scenario, Shape, Warning,
+};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -83,9 +85,9 @@ enum HostRouting {
 struct Tier {
     delay: Duration,
     /// Buffer of a port downwards.
-    down: Bytes,
+    down: PortBuffer,
     /// Buffer of a port upwards.
-    up: Bytes,
+    up: PortBuffer,
 }
 
 impl Tier {
@@ -97,12 +99,23 @@ impl Tier {
 
     /// Buffers of so many ports downwards and upwards. Ports to external hosts lead down from a root.
     fn buffers(&self, down: u32, up: u32) -> PortBuffers {
-        if up == 0 || self.down == self.up {
-            return PortBuffers::Alike(self.down.as_bytes() as u32);
+        let (PortBuffer::Bytes(of_down), PortBuffer::Bytes(of_up)) = (self.down, self.up) else {
+            return alike(self.down);
+        };
+        if up == 0 || of_down == of_up {
+            return alike(self.down);
         }
-        let each = [(self.down, down), (self.up, up)];
+        let each = [(of_down, down), (of_up, up)];
         let each = each.into_iter().flat_map(|(bytes, n)| (0..n).map(move |_| bytes.as_bytes() as u32));
         PortBuffers::Each(each.collect())
+    }
+}
+
+/// The same buffer for every port.
+fn alike(buffer: PortBuffer) -> PortBuffers {
+    match buffer {
+        PortBuffer::Bytes(bytes) => PortBuffers::Alike(bytes.as_bytes() as u32),
+        PortBuffer::Packets(packets) => PortBuffers::Frames(packets.0),
     }
 }
 
@@ -141,8 +154,8 @@ impl Plan {
                     let (tier, own) = (&file.content.tiers[level as usize - 1], Tier::of(scenario));
                     Tier {
                         delay: tier.switch_delay.unwrap_or(own.delay),
-                        down: tier.queue_down.map_or(own.down, |queue| queue.size),
-                        up: tier.queue_up.map_or(own.up, |queue| queue.size),
+                        down: tier.queue_down.map_or(own.down, |queue| PortBuffer::Bytes(queue.size)),
+                        up: tier.queue_up.map_or(own.up, |queue| PortBuffer::Bytes(queue.size)),
                     }
                 };
                 tree::plan(scenario, (&m, &w, &links), &of_level)?

@@ -3,6 +3,7 @@
 mod building;
 mod bumps;
 mod congestion;
+mod days;
 mod fat_tree_routing;
 mod field;
 mod fingerprints;

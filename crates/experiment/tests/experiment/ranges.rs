@@ -32,7 +32,8 @@ fn beyond(kind: &Kind) -> Option<(Vec<String>, String)> {
         Kind::Size(min, max) => quantity(min, max),
         Kind::Duration(min, max) => quantity(min, max),
         Kind::Length(min, max) => quantity(min, max),
-        Kind::OrWord(ref kind, _) => beyond(kind)?,
+        Kind::Packets(min, max) => quantity(min, max),
+        Kind::OrWord(ref kind, _) | Kind::Either(ref kind, _) => beyond(kind)?,
         _ => return None,
     })
 }

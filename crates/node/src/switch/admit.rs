@@ -114,6 +114,42 @@ impl Admit for OutputBuffers {
     }
 }
 
+/// As [`OutputBuffer`], with a limit in frames of whatever length.
+#[derive(Clone, Debug)]
+pub struct OutputFrames {
+    limit: u32,
+    /// Frames in the queue of each output and class.
+    waiting: PerPort,
+}
+
+impl OutputFrames {
+    /// A policy with `limit` frames for each output and class.
+    pub fn new(limit: u32, ports: usize) -> OutputFrames {
+        OutputFrames { limit, waiting: PerPort::new(ports) }
+    }
+}
+
+impl Admit for OutputFrames {
+    type FlowControl = ();
+
+    #[inline(always)]
+    fn admit(&self, frame: Placement, _queue_bytes: u32) -> Result<(), DropReason> {
+        fits(self.waiting.get(frame.output, frame.class), 1, self.limit)
+    }
+
+    #[inline(always)]
+    fn charge(&mut self, frame: Placement) -> Option<Level<'_>> {
+        *self.waiting.get_mut(frame.output, frame.class) += 1;
+        None
+    }
+
+    #[inline(always)]
+    fn discharge(&mut self, frame: Placement) -> Option<Level<'_>> {
+        *self.waiting.get_mut(frame.output, frame.class) -= 1;
+        None
+    }
+}
+
 /// Each input buffers at most the buffer of a port, at whichever outputs its frames wait.
 #[derive(Clone, Debug)]
 pub struct InputBuffer {
@@ -195,6 +231,8 @@ pub enum LossyBuffer {
     Pooled(PooledBuffer),
     /// By output queue, each with a limit of its own.
     Outputs(OutputBuffers),
+    /// By output queue, in frames.
+    Frames(OutputFrames),
 }
 
 impl Admit for LossyBuffer {
@@ -207,6 +245,7 @@ impl Admit for LossyBuffer {
             LossyBuffer::Input(b) => b.admit(frame, queue_bytes),
             LossyBuffer::Pooled(b) => b.admit(frame, queue_bytes),
             LossyBuffer::Outputs(b) => b.admit(frame, queue_bytes),
+            LossyBuffer::Frames(b) => b.admit(frame, queue_bytes),
         }
     }
 
@@ -217,6 +256,7 @@ impl Admit for LossyBuffer {
             LossyBuffer::Input(b) => b.charge(frame),
             LossyBuffer::Pooled(b) => b.charge(frame),
             LossyBuffer::Outputs(b) => b.charge(frame),
+            LossyBuffer::Frames(b) => b.charge(frame),
         }
     }
 
@@ -227,6 +267,7 @@ impl Admit for LossyBuffer {
             LossyBuffer::Input(b) => b.discharge(frame),
             LossyBuffer::Pooled(b) => b.discharge(frame),
             LossyBuffer::Outputs(b) => b.discharge(frame),
+            LossyBuffer::Frames(b) => b.discharge(frame),
         }
     }
 }
@@ -380,7 +421,7 @@ impl ByOutput {
     }
 }
 
-/// Bytes for each port and class, at `class * ports + port`: few classes carry traffic, and their counters lie side by side.
+/// Bytes or frames for each port and class, at `class * ports + port`: few classes carry traffic, and their counters lie side by side.
 #[derive(Clone, Debug)]
 struct PerPort {
     ports: usize,
@@ -423,6 +464,18 @@ mod tests {
     }
 
     #[test]
+    fn a_buffer_of_frames_counts_each_frame_as_one() {
+        let mut b = OutputFrames::new(2, 3);
+        b.charge(frame(0, 1, 40));
+        assert_eq!(b.admit(frame(2, 1, u32::MAX), u32::MAX), Ok(()));
+        b.charge(frame(2, 1, 9_000));
+        assert_eq!((b.admit(frame(0, 1, 40), 0), b.admit(frame(0, 2, 40), 0)), (FULL, Ok(())));
+        assert_eq!(b.admit(Placement { class: 0, ..frame(0, 1, 40) }, 0), Ok(()), "each class has a queue of its own");
+        b.discharge(frame(0, 1, 40));
+        assert_eq!(b.admit(frame(0, 1, 9_000), 0), Ok(()));
+    }
+
+    #[test]
     fn an_input_buffer_bounds_frames_of_one_input_at_all_outputs() {
         let mut b = InputBuffer::new(3_000, 3);
         b.charge(frame(0, 1, 2_000));
@@ -458,6 +511,7 @@ mod tests {
         assert_eq!(after_one(output), (Ok(()), FULL, Ok(())));
         assert_eq!(after_one(input), (FULL, Ok(()), Ok(())));
         assert_eq!(after_one(pooled), (FULL, FULL, Ok(())));
+        assert_eq!(after_one(LossyBuffer::Frames(OutputFrames::new(1, 2))), (Ok(()), FULL, Ok(())));
         // The output with the smaller buffer is full, the other is not.
         let outputs = |limits: [u32; 2]| LossyBuffer::Outputs(OutputBuffers::new(limits.to_vec()));
         assert_eq!(after_one(outputs([600, 1_199])), (Ok(()), FULL, Ok(())));

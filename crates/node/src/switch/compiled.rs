@@ -2,8 +2,8 @@
 
 use super::{
     Admit, AnyBuffer, AnyRoute, BufferPolicy, ByPriority, Chassis, DropLedger, FlowControl, InputBuffer, Lossless,
-    LossyBuffer, Mark, MarkCounts, Markers, OutputBuffer, OutputBuffers, PauseEvent, Pfc, PooledBuffer, PortBuffers,
-    PortConfig, RoundRobin, Route, Scheduler, SharedBuffer, Steered, StormCounts, SwitchConfig, SwitchOf,
+    LossyBuffer, Mark, MarkCounts, Markers, OutputBuffer, OutputBuffers, OutputFrames, PauseEvent, Pfc, PooledBuffer,
+    PortBuffers, PortConfig, RoundRobin, Route, Scheduler, SharedBuffer, Steered, StormCounts, SwitchConfig, SwitchOf,
     WatchedBuffer, WatchedPfc,
 };
 use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
@@ -34,6 +34,8 @@ pub enum Unwatched {
     DropTail(SwitchOf<Router, ByPriority, OutputBuffer, (), RoundRobin>),
     /// The same with steering.
     SteeredDropTail(SwitchOf<Steered, ByPriority, OutputBuffer, (), RoundRobin>),
+    /// Drop-tail queues bounded by output in frames, with steering or without.
+    DropTailFrames(SwitchOf<AnyRoute, ByPriority, OutputFrames, (), RoundRobin>),
     /// Lossless classes under PFC; queues of the other classes are bounded by output.
     Pfc(SwitchOf<Router, ByPriority, Lossless<OutputBuffer>, (), RoundRobin>),
     /// Any set of lossless classes under PFC, any buffer policy for the others, with steering or without.
@@ -48,6 +50,7 @@ macro_rules! unwatched {
         match $switch {
             Unwatched::DropTail($s) => $do,
             Unwatched::SteeredDropTail($s) => $do,
+            Unwatched::DropTailFrames($s) => $do,
             Unwatched::Pfc($s) => $do,
             Unwatched::Any($s) => $do,
             Unwatched::Managed($s) => $do,
@@ -95,6 +98,10 @@ impl Switch {
         {
             return Unwatched::DropTail(SwitchOf::new(chassis, router, ByPriority, (output, ()), plain)).into();
         }
+        if let (PortBuffers::Frames(limit), true) = (&config.buffer, config.lossless.is_empty() && !is_managed) {
+            let buffer = (OutputFrames::new(*limit, n), ());
+            return Unwatched::DropTailFrames(SwitchOf::new(chassis, route, ByPriority, buffer, plain)).into();
+        }
         let marks: Vec<Watermarks> = ports.iter().map(|port| port.marks).collect();
         let links = ports.iter().map(|port| (port.quantum, port.repetition));
         let pfc = Pfc::new(config.lossless, config.quanta, links);
@@ -112,9 +119,19 @@ impl Switch {
             (BufferPolicy::Output, PortBuffers::Each(limits)) => {
                 LossyBuffer::Outputs(OutputBuffers::new(limits.clone()))
             }
+            (BufferPolicy::Output, &PortBuffers::Frames(limit)) => LossyBuffer::Frames(OutputFrames::new(limit, n)),
             (BufferPolicy::Input, &PortBuffers::Alike(limit)) => LossyBuffer::Input(InputBuffer::new(limit, n)),
+            (BufferPolicy::Pooled, &PortBuffers::Alike(limit)) => {
+                LossyBuffer::Pooled(PooledBuffer::new(limit.saturating_mul(n as u32)))
+            }
+            (BufferPolicy::Pooled, PortBuffers::Each(limits)) => {
+                let sum = limits.iter().fold(0u32, |sum, limit| sum.saturating_add(*limit));
+                LossyBuffer::Pooled(PooledBuffer::new(sum))
+            }
             (BufferPolicy::Input, PortBuffers::Each(_)) => unreachable!("inputs with buffers that differ"),
-            (BufferPolicy::Pooled, buffer) => LossyBuffer::Pooled(PooledBuffer::new(buffer.sum(n))),
+            (BufferPolicy::Input | BufferPolicy::Pooled, PortBuffers::Frames(_)) => {
+                unreachable!("frames counted beyond a queue")
+            }
         };
         if !is_managed {
             let buffer = (Lossless::new(config.lossless, marks, lossy), pfc);
@@ -260,6 +277,9 @@ impl Unwatched {
             }
             Unwatched::SteeredDropTail(s) => {
                 Unwatched::SteeredDropTail(s.with(|route| route.with(steering), |buffer| buffer))
+            }
+            Unwatched::DropTailFrames(s) => {
+                Unwatched::DropTailFrames(s.with(|route| route.with(steering), |buffer| buffer))
             }
             Unwatched::Pfc(s) => {
                 Unwatched::Any(s.with(|router| AnyRoute::Steered(Steered::new(router, steering)), output))

@@ -69,7 +69,8 @@ with_markers!(declare!());
 pub use active_queue::{ClassRule, ClassRules, Select};
 pub use adaptive::Adaptive;
 pub use admit::{
-    Admit, AnyBuffer, InputBuffer, Level, Lossless, LossyBuffer, OutputBuffer, OutputBuffers, Placement, PooledBuffer,
+    Admit, AnyBuffer, InputBuffer, Level, Lossless, LossyBuffer, OutputBuffer, OutputBuffers, OutputFrames, Placement,
+    PooledBuffer,
 };
 pub use classify::{ByPriority, Classify};
 pub use compiled::{OnSwitch, Switch, Unwatched};
@@ -105,29 +106,21 @@ pub enum BufferPolicy {
     Pooled,
 }
 
-/// Buffers of a switch's ports for each priority, in bytes.
+/// Buffers of a switch's ports for each priority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortBuffers {
-    /// The same for every port.
+    /// The same bytes for every port.
     Alike(u32),
-    /// One for each port. Not for [`BufferPolicy::Input`].
+    /// Bytes of each port. Not for [`BufferPolicy::Input`].
     Each(Vec<u32>),
-}
-
-impl PortBuffers {
-    /// The buffers of so many ports together.
-    pub fn sum(&self, ports: usize) -> u32 {
-        match self {
-            PortBuffers::Alike(bytes) => bytes.saturating_mul(ports as u32),
-            PortBuffers::Each(each) => each.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes)),
-        }
-    }
+    /// So many frames of whatever length at every port. Only for [`BufferPolicy::Output`].
+    Frames(u32),
 }
 
 /// Settings that all ports of a switch share.
 #[derive(Clone, Debug)]
 pub struct SwitchConfig {
-    /// Buffer of each port and priority, in bytes.
+    /// Buffer of each port and priority.
     pub buffer: PortBuffers,
     /// The bound of a lossy queue.
     pub policy: BufferPolicy,

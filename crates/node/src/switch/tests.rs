@@ -210,6 +210,31 @@ fn draws_depend_on_seed_and_port_alone() {
 }
 
 #[test]
+fn a_queue_limited_in_frames_counts_a_short_frame_as_a_long_one() {
+    let buffer = OutputFrames::new(2, PORTS.into());
+    let outputs = (0..PORTS).map(|_| ((), RoundRobin::default()));
+    let switch = SwitchOf::new(chassis(), router(), ByPriority, (buffer, ()), outputs);
+    let mut w = World { switch, pool: Pool::default(), woke: PortSet::default(), links: Links { are_idle: false } };
+    let short = || {
+        let flow = FlowKey { src: Address::new(0, 0), dst: Address::new(1, 0), sport: 1, dport: 2 };
+        Packet::udp(flow, 0, 1, 0, Framing::ETHERNET)
+    };
+    assert!([frame(0, 1, 0), short(), short()].into_iter().all(|frame| w.receive(0, frame).is_none()));
+    assert_eq!((w.switch.chassis.queued, w.drops(DropReason::SwitchBuffer)), (2, 1));
+    // The frame on the wire is in no queue, nor is one that goes straight through.
+    w.sends(1, 1).unwrap();
+    w.receive(1, frame(2, 1, 0));
+    assert_eq!((w.switch.chassis.queued, w.drops(DropReason::SwitchBuffer)), (2, 1));
+    while w.sends(2, 1).is_some() {}
+    (w.links.are_idle, w.woke) = (true, PortSet::default());
+    assert!((0..5).all(|_| w.receive(3, frame(0, 1, 0)) == Some(1)));
+    w.links.are_idle = false;
+    assert!([short(), short(), short()].into_iter().all(|frame| w.receive(4, frame).is_none()));
+    assert_eq!((w.switch.chassis.queued, w.drops(DropReason::SwitchBuffer)), (2, 2));
+    w.balances();
+}
+
+#[test]
 fn a_frame_that_goes_straight_through_is_marked_too() {
     let mut w = marked([1_000, 1_000, 1_000].map(|p| FixedProbability::new(p, 1, 0)));
     w.links.are_idle = true;

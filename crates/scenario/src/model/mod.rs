@@ -39,8 +39,8 @@ pub use server::{Adapter, Queueing, Server, SlowVm, VSwitch, WhenFull};
 pub(crate) use server::{QueuePairs, VM_MAX};
 pub use stacks::{Congestion, InitialWindow, Off, Tcp, TcpLight, TcpPreset, Udp};
 pub use switch::{
-    BufferPolicy, Deadlock, Forwarding, Framing, FramingKind, LinkHeadroom, Pfc, PfcWatchdog, SharedBuffer, Switch,
-    WatchdogAction,
+    BufferPolicy, Deadlock, Forwarding, Framing, FramingKind, LinkHeadroom, Pfc, PfcWatchdog, PortBuffer, SharedBuffer,
+    Switch, WatchdogAction,
 };
 pub use table::{Figure, Table, TableAxis};
 pub use testbed::{TenantKind, Testbed, VirtualSwitch};

@@ -2,9 +2,10 @@
 
 use super::{LEVELS_MAX, ParameterSet, Server};
 use crate::error::Result;
-use crate::setting::{Kind, Or, Section};
+use crate::setting::{Kind, Or, Section, Setting};
 use crate::topology;
-use crate::units::{BUFFER, Bytes, LINK_RATE, Length, Quantity};
+use crate::tree::{Node, Value};
+use crate::units::{BUFFER, Bytes, Canonical, LINK_RATE, Length, Packets, Quantity};
 use crate::{choices, settings};
 use serde::{Serialize, Serializer};
 use sluicenet_proto::cee;
@@ -34,12 +35,67 @@ choices! {
     }
 }
 
+/// The buffer of a port, in the unit in which it is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortBuffer {
+    /// Frames of so many bytes together.
+    Bytes(Bytes),
+    /// So many frames, of whatever length.
+    Packets(Packets),
+}
+
+impl PortBuffer {
+    /// The limit in bytes; none if frames are counted.
+    pub fn bytes(self) -> Option<Bytes> {
+        match self {
+            PortBuffer::Bytes(bytes) => Some(bytes),
+            PortBuffer::Packets(_) => None,
+        }
+    }
+
+    /// As people would write it.
+    pub fn written(self) -> String {
+        match self {
+            PortBuffer::Bytes(bytes) => bytes.written(),
+            PortBuffer::Packets(packets) => packets.written(),
+        }
+    }
+}
+
+impl Canonical for PortBuffer {
+    fn canonical<S: Serializer>(&self, s: S) -> core::result::Result<S::Ok, S::Error> {
+        match self {
+            PortBuffer::Bytes(bytes) => bytes.canonical(s),
+            PortBuffer::Packets(packets) => packets.canonical(s),
+        }
+    }
+}
+
+/// Its limits are those of a size.
+impl Setting for PortBuffer {
+    type Limits = core::ops::RangeInclusive<Bytes>;
+    const ANY: Self::Limits = BUFFER;
+
+    fn kind(limits: &Self::Limits) -> Kind {
+        Kind::Either(Box::new(Bytes::kind(limits)), Box::new(Packets::kind(&Packets::ANY)))
+    }
+
+    fn read(s: &Section<'_>, name: &str, node: &Node, limits: &Self::Limits) -> Result<PortBuffer> {
+        // No unit of a size begins with a p, and a misspelt one of packets does.
+        let counts = |text: &str| text.trim_start_matches(|c: char| !c.is_alphabetic()).starts_with(['p', 'P']);
+        match &node.value {
+            Value::Text(text) if counts(text) => Packets::read(s, name, node, &Packets::ANY).map(PortBuffer::Packets),
+            _ => Bytes::read(s, name, node, limits).map(PortBuffer::Bytes),
+        }
+    }
+}
+
 settings! {
     /// every physical switch
     pub model struct Switch in "switch" (s, set: ParameterSet) {
-        /// buffer of a port
+        /// buffer of a port, in bytes or in packets
         // Tables 2.1 and 3.1: 100 KB a port.
-        buffer: Bytes [BUFFER] = set.plain_or(Bytes(150_000), Bytes(100_000)),
+        buffer: PortBuffer [BUFFER] = PortBuffer::Bytes(set.plain_or(Bytes(150_000), Bytes(100_000))),
         /// the unit that the buffer limits
         // Table 2.1: line 708 bounds an output queue by all inputs, but Q_eq of 20 KB is 20 % of "the queue" (827) and
         // replies are lost in both phases (1419): an output queue of 100 KB [d]. Table 3.1: with full sharing (3.2.1)
@@ -79,6 +135,10 @@ impl Switch {
         if let Some(map) = self.dscp_to_tc.as_ref().filter(|map| map.len() != DSCPS) {
             let error = s.error("dscp_to_tc", format!("{} priorities, where each DSCP has one", map.len()));
             return Err(error.expected("64 numbers, for the DSCPs 0 to 63"));
+        }
+        if let (PortBuffer::Packets(_), false) = (self.buffer, self.policy == BufferPolicy::Output) {
+            let error = s.error("policy", "a buffer that counts packets is one of an output's queue");
+            return Err(error.hint("set policy = \"output\", or give `buffer` in bytes"));
         }
         if s.has("sonic_port") && !s.has("sonic") {
             let error = s.error("sonic_port", "`sonic_port` changes nothing: no file of SONiC is given");
@@ -394,8 +454,13 @@ const RESPONSE: Duration = Duration::from_ps(614_400);
 
 impl Pfc {
     /// Checks how the keys relate. `fixed` is whether `[scenario]` says that the network is lossless, `buffer` the
-    /// buffer of the smallest switch.
-    pub(crate) fn check(&self, s: &Section<'_>, fixed: Option<bool>, (buffer, server): (Bytes, &Server)) -> Result<()> {
+    /// buffer of the smallest switch; none if switches count packets.
+    pub(crate) fn check(
+        &self,
+        s: &Section<'_>,
+        fixed: Option<bool>,
+        (buffer, server): (Option<Bytes>, &Server),
+    ) -> Result<()> {
         agree(s, "enabled", (self.enabled, fixed), "physical")?;
         if s.has("lossless") && self.lossless == 0 {
             return Err(s.error("lossless", "no priority is lossless").hint("write enabled = false instead"));
@@ -420,7 +485,15 @@ impl Pfc {
                 )
                 .hint("headroom must have room for the response that is simulated"));
         }
-        if self.enabled && self.xoff > buffer {
+        let Some(buffer) = buffer.filter(|_| self.enabled) else {
+            return match self.enabled {
+                true => Err(s
+                    .error_at(&["enabled"], "a lossless priority waits in bytes, and switch.buffer counts packets")
+                    .hint("give switch.buffer in bytes, as \"100 KB\"")),
+                false => Ok(()),
+            };
+        };
+        if self.xoff > buffer {
             return Err(s
                 .error_at(&["xoff"], format!("xoff ({xoff} B) is beyond the switch's buffer ({} B)", buffer.0))
                 .hint("lower pfc.xoff (and xon) or raise switch.buffer"));

@@ -11,7 +11,7 @@ pub use values::{Choice, Or};
 
 use crate::error::Result;
 use crate::tree::Node;
-use crate::units::{Bytes, Length};
+use crate::units::{Bytes, Length, Packets};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 
@@ -32,6 +32,8 @@ pub enum Kind {
     Rate(Rate, Rate),
     /// A size.
     Size(Bytes, Bytes),
+    /// A number of packets.
+    Packets(Packets, Packets),
     /// A duration.
     Duration(Duration, Duration),
     /// A length.
@@ -40,6 +42,8 @@ pub enum Kind {
     Choice(Vec<&'static str>),
     /// A value of another kind, or one of these words.
     OrWord(Box<Kind>, Vec<&'static str>),
+    /// A value of either kind.
+    Either(Box<Kind>, Box<Kind>),
     /// A count of hosts or a list of them.
     Hosts,
     /// A text, or a list of texts.

@@ -5,7 +5,7 @@ use core::ops::RangeInclusive;
 use super::{Kind, Section, Setting};
 use crate::error::Result;
 use crate::tree::{Node, Value};
-use crate::units::{BYTES_MAX, Bytes, Canonical, DURATION_MAX, LENGTH_MAX, Length, RATE_MAX};
+use crate::units::{BYTES_MAX, Bytes, Canonical, DURATION_MAX, LENGTH_MAX, Length, PACKETS_MAX, Packets, RATE_MAX};
 use serde::{Serialize, Serializer};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -114,6 +114,7 @@ quantities!(
     Duration: Duration from Duration(0), to DURATION_MAX;
     Rate: Rate from Rate(0), to RATE_MAX;
     Bytes: Size from Bytes(0), to BYTES_MAX;
+    Packets: Packets from Packets(1), to PACKETS_MAX;
     Length: Length from Length { mm: 0 }, to LENGTH_MAX;
 );
 

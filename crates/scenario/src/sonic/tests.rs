@@ -181,6 +181,7 @@ fn what_sonic_cannot_have_is_refused_or_named() {
         ("[switch]\npolicy = \"pooled\"\n", None, "no counterpart of this policy"),
         ("[pfc]\nenabled = true\n[pfc.watchdog]\ndetection_time = \"99 ms\"\n", None, "from 100 to 5000"),
         ("[pfc]\nenabled = true\n[pfc.watchdog]\nrestoration_time = \"100.5 ms\"\n", None, "from 100 to 60000"),
+        ("[switch]\nbuffer = \"100 packets\"\n", None, "queues are limited in bytes"),
         (
             "[pfc]\nenabled = true\nlossless = [3]\n[[ets.group]]\npriorities = [0, 1, 2, 3, 4, 5, 6, 7]\nbandwidth = 100\n",
             None,

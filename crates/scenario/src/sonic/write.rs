@@ -265,6 +265,10 @@ impl Writer<'_> {
                 self.s.locations.error("switch.policy", "SONiC has no counterpart of this policy without a pool");
             return Err(error.hint("give `[buffer]`, or policy = \"output\""));
         }
+        let Some(buffer) = switch.buffer.bytes() else {
+            let error = self.s.locations.error("switch.buffer", "SONiC's queues are limited in bytes");
+            return Err(error.hint("give switch.buffer in bytes, as \"100 KB\""));
+        };
         let (xoff, xon) = (pfc.xoff.as_bytes(), pfc.xon.as_bytes());
         let groups = self.lossless().iter().count() as u64;
         let size: u64 = self.ports.iter().map(|port| (xoff + port.headroom) * groups).sum();
@@ -272,9 +276,9 @@ impl Writer<'_> {
             let pool = json!({ "type": "ingress", "mode": "static", "size": text(size) });
             self.row("BUFFER_POOL", "ingress_lossless_pool", pool);
         }
-        let size = text(switch.buffer.as_bytes() * 8 * self.ports.len() as u64);
+        let size = text(buffer.as_bytes() * 8 * self.ports.len() as u64);
         self.row("BUFFER_POOL", "egress_lossy_pool", json!({ "type": "egress", "mode": "static", "size": size }));
-        let queue = json!({ "pool": "egress_lossy_pool", "static_th": text(switch.buffer.as_bytes()), "size": "0" });
+        let queue = json!({ "pool": "egress_lossy_pool", "static_th": text(buffer.as_bytes()), "size": "0" });
         self.row("BUFFER_PROFILE", "egress_lossy_profile", queue);
         for port in self.ports.iter().filter(|_| groups > 0) {
             let row = json!({

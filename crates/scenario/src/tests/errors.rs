@@ -478,6 +478,33 @@ fn hotspots() {
 }
 
 #[test]
+fn a_buffer_of_packets_is_one_of_a_lossy_output() {
+    let minimal = |switch: &str| format!("{MINIMAL}[switch]\n{switch}\n");
+    let buffer = |text: &str| parse(text).map(|loaded| loaded.scenario.switch.buffer);
+    for (value, packets) in [("200 packets", 200), ("1 packet", 1), ("1_000 packets", 1_000)] {
+        let of = buffer(&minimal(&format!("buffer = \"{value}\""))).unwrap();
+        assert_eq!(of, PortBuffer::Packets(Packets(packets)), "{value}");
+        assert_eq!(buffer(&minimal(&format!("buffer = \"{}\"", of.written()))).unwrap(), of);
+    }
+    for (value, message, hint) in [
+        ("0 packets", "`buffer` of 0 is out of range in [switch]", ""),
+        ("1000001 packets", "`buffer` of 1000001 packets is out of range in [switch]", "at most 1000000 packets"),
+        ("1.5 packets", "not a whole number of packets", "write 1 packets or 2 packets"),
+        ("200 paket", "unknown unit `paket` for a number of packets", "did you mean `packet`?"),
+        ("200", "a size needs a unit", ""),
+    ] {
+        let d = refused(&minimal(&format!("buffer = \"{value}\"")));
+        assert!(d.message.contains(message) && d.hint.contains(hint), "{value}: {d:#?}");
+    }
+    for policy in ["input", "pooled"] {
+        let text = minimal(&format!("buffer = \"9 packets\"\npolicy = \"{policy}\""));
+        expect(&text, &format!("\"{policy}\""), "a buffer that counts packets is one of an output's queue");
+    }
+    let text = format!("{MINIMAL}[switch]\nbuffer = \"9 packets\"\n[pfc]\nenabled = true\n");
+    expect(&text, "true", "a lossless priority waits in bytes, and switch.buffer counts packets");
+}
+
+#[test]
 fn what_would_not_fit_into_memory_or_into_a_counter() {
     let buffer = "buffer = \"100 KB\"";
     expect(&with(buffer, "buffer = \"5 GB\""), "\"5 GB\"", "`buffer` of 5 GB is out of range in [switch]");

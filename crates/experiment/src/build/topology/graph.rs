@@ -1,9 +1,8 @@
 //! Any graph, with shortest paths. A link is known by its two ports: several may join the same two boxes.
 
-use super::{Attachment, HostLinks, HostRouting, Plan, SwitchPlan, policy};
+use super::{Attachment, HostLinks, HostRouting, Plan, SwitchPlan, alike, policy};
 use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
-use sluicenet_node::switch::PortBuffers;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::dependency::Dependencies;
 use sluicenet_proto::routing::table::TableBuilder;
@@ -43,7 +42,7 @@ pub(super) fn plan(scenario: &Scenario, path: &str, file: &HpccTopology) -> Resu
         ports,
         router: Router::Table(TableBuilder::default().router(Policy::Hash, 0, 0)),
         delay: scenario.switch.delay,
-        buffers: PortBuffers::Alike(scenario.switch.buffer.as_bytes() as u32),
+        buffers: alike(scenario.switch.buffer),
         is_first: file.nvswitches.binary_search(id).is_ok(),
     });
     let mut plan = Plan {
