@@ -93,8 +93,11 @@ pub fn claim_sweep(
 ) -> PyResult<Claimed> {
     let existing = existing_of(existing)?;
     let lock = py.detach(|| records::claim_sweep(&path, scenario, existing, Sharing::Alone)).map_err(error::records)?;
-    if existing == Existing::Resume {
-        sweep::check_same(jobs.iter().map(|job| job.cell()), &path).map_err(error::records)?;
+    let cells = jobs.iter().map(|job| job.cell());
+    match existing {
+        Existing::Resume => sweep::check_same(cells, &path).map_err(error::records)?,
+        Existing::Force => sweep::remove_others(cells, &path).map_err(error::records)?,
+        Existing::Refuse => {}
     }
     Ok(Claimed(Some(lock)))
 }

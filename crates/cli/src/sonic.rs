@@ -45,6 +45,9 @@ struct Write {
     /// The file; default the terminal
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Replace FILE, with all that it has besides
+    #[arg(long, requires = "output")]
+    force: bool,
     #[command(flatten)]
     overrides: Overrides,
 }
@@ -104,6 +107,12 @@ impl Read {
 impl Write {
     fn main(self, global: Global) -> Result<(), Failure> {
         if let Some(output) = &self.output {
+            if output.is_file() && !self.force {
+                let name = output.display();
+                return Err(Failure::Input(format!(
+                    "{name}: this file exists; give another one, or --force to replace it"
+                )));
+            }
             files::can_write(output)?;
         }
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;

@@ -91,8 +91,10 @@ impl Sweep {
             None
         };
         let _lock = claim_sweep(&self.output, scenario, existing, Sharing::Alone).map_err(Failure::input)?;
-        if self.resume {
-            sweep::check_same(cells, &self.output).map_err(Failure::input)?;
+        match existing {
+            Existing::Resume if self.resume => sweep::check_same(cells, &self.output).map_err(Failure::input)?,
+            Existing::Force => sweep::remove_others(cells, &self.output).map_err(Failure::input)?,
+            _ => {}
         }
         let workers = self.workers.map_or_else(cells::cores, usize::from);
         let done = match found {

@@ -177,12 +177,8 @@ pub fn check_same_sweep<'a>(dir: &Path, runs: impl IntoIterator<Item = (&'a str,
         }
         folders.insert(folder);
     }
-    let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
-    let mut others: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    others.retain(|path| path.file_name().and_then(OsStr::to_str).is_none_or(|name| !folders.contains(name)));
-    others.sort();
     let is_complete = |path: &Path| Manifest::read(path).is_ok_and(|m| m.status == Status::Complete);
-    match others.into_iter().find(|path| Manifest::is_in(path) && is_complete(path)) {
+    match other_runs(dir, &folders).into_iter().find(|path| is_complete(path)) {
         None => Ok(()),
         Some(path) => {
             let detail = "the result of a run that this sweep does not have: give the sweep another directory, or \
@@ -190,6 +186,30 @@ pub fn check_same_sweep<'a>(dir: &Path, runs: impl IntoIterator<Item = (&'a str,
             Err(RecordError::corrupt(&path, detail))
         }
     }
+}
+
+/// Removes the results in `dir` of runs that a sweep does not have, with all else in their folders that is made of them:
+/// it replaces another sweep. `folders` are those of its runs.
+///
+/// # Errors
+/// A file that cannot be removed.
+pub fn remove_other_runs<'a>(dir: &Path, folders: impl IntoIterator<Item = &'a str>) -> Result<(), RecordError> {
+    for folder in other_runs(dir, &folders.into_iter().collect()) {
+        remove(&result_files(&folder)?.into_iter().chain(made_of_records(&folder)).collect::<Vec<_>>())?;
+        // It stays if it has files of somebody else.
+        let _ = fs::remove_dir(&folder);
+    }
+    Ok(())
+}
+
+/// The folders in `dir` with results of runs that are not in `folders`, by name.
+fn other_runs(dir: &Path, folders: &BTreeSet<&str>) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let mut others: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    others.retain(|path| path.file_name().and_then(OsStr::to_str).is_none_or(|name| !folders.contains(name)));
+    others.retain(|path| Manifest::is_in(path));
+    others.sort();
+    others
 }
 
 /// Makes `dir`, which need not exist yet, ready for a sweep of `scenario`, and locks it. A run's result, or the sweep of

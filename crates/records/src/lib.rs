@@ -38,7 +38,10 @@ mod writer;
 pub use diff::{ColumnDelta, Diff, FirstDifference, TableDiff, diff};
 pub use error::RecordError;
 pub use files::write_file;
-pub use files::{CAPTURE, CELLS, Existing, Found, Lock, SUMMARY, Sharing, check_same_sweep, claim, claim_sweep, lock};
+pub use files::{
+    CAPTURE, CELLS, Existing, Found, Lock, SUMMARY, Sharing, check_same_sweep, claim, claim_sweep, lock,
+    remove_other_runs,
+};
 pub use manifest::{Input, Manifest, PartInfo, RunInfo, RunLog, Status, peak_rss_bytes, sha256_hex};
 pub use new_file::NewFile;
 pub use reader::{measured_from, read, read_parts};

@@ -146,6 +146,11 @@ fn axes(doc: &Document) -> Result<Vec<Axis<'_>>> {
         if let Some(other) = axes.iter().find(|o| !core::ptr::eq(*o, axis) && o.key() == key) {
             return Err(doc.error(other.parts[0].1, format!("`{key}` is swept twice")));
         }
+        // Runs of one seed would count as independent ones.
+        let mut seen = BTreeSet::new();
+        if let Some(again) = axis.values.iter().find(|value| !seen.insert(value.label())) {
+            return Err(doc.error(again.span, format!("`{key}` has this value twice")).hint("remove one of the two"));
+        }
         variants = variants.saturating_mul(axis.values.len());
         if variants > VARIANTS_MAX {
             return Err(doc

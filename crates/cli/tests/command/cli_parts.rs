@@ -154,6 +154,15 @@ fn a_sweep_goes_on_in_its_own_folder_only() {
     let more = dir.file("small.toml", &more);
     let (table, _) = expect(0, &["sweep", &more, "-o", &out, "--resume"]);
     assert!(table.contains("small, 6 runs"), "{table}");
+    // With force it is another sweep, and runs that it does not have go; a file of somebody else stays.
+    let gone = Path::new(&out).join("congestion=cubic,flow_control=LL");
+    std::fs::write(gone.join("notes.txt"), "mine").unwrap();
+    let file = dir.file("small.toml", SMALL);
+    expect(0, &["sweep", &file, "-o", &out, "--force"]);
+    assert_eq!(std::fs::read_dir(&gone).unwrap().count(), 1);
+    assert!(!Path::new(&out).join("congestion=cubic,flow_control=ZZ").exists());
+    let (report, _) = expect(0, &["report", &out, "--json"]);
+    assert!(report.contains("\"runs\": 4"), "{report}");
     // A single run says the same.
     let one = dir.path("one");
     expect(0, &["run", &file, "-o", &one, "-q"]);

@@ -30,9 +30,15 @@ fn a_switch_s_file_makes_a_lossless_fabric_and_comes_back() {
         (45_056.into(), 110_592.into()),
         "{valid}"
     );
-    assert!(valid["warnings"].to_string().contains("and ignored: PORT (alias, lanes, mtu)"), "{valid}");
+    assert!(
+        valid["warnings"].to_string().contains("and ignored: PFC_WD (POLL_INTERVAL); PORT (alias, lanes, mtu)"),
+        "{valid}"
+    );
     // Written for a leaf and read again: the same keys.
     expect(0, &["sonic", "write", &file, "-q", "-o", &dir.path("written.json")]);
+    let (_, error) = expect(2, &["sonic", "write", &file, "-q", "-o", &dir.path("written.json")]);
+    assert!(error.contains("this file exists") && error.contains("--force"), "{error}");
+    expect(0, &["sonic", "write", &file, "-q", "--force", "-o", &dir.path("written.json")]);
     let (first, _) = expect(0, &["sonic", "read", &dir.path("config_db.json"), "-q"]);
     let (second, _) = expect(0, &["sonic", "read", &dir.path("written.json"), "-q"]);
     assert_eq!(first, second);

@@ -1,7 +1,9 @@
 //! One cell of a sweep: a variant of the scenario, the folder of its result, and its run.
 
 use crate::run::{self, Figures, Job, Options, RunError};
-use sluicenet_records::{self as records, Existing, Manifest, RecordError, Status, check_same_sweep, claim, lock};
+use sluicenet_records::{
+    self as records, Existing, Manifest, RecordError, Status, check_same_sweep, claim, lock, remove_other_runs,
+};
 use sluicenet_scenario::{self as scenario, Loaded, Warning, folder_name};
 use std::path::Path;
 
@@ -71,6 +73,14 @@ fn add(cells: &mut Vec<Cell>, mut cell: Cell) {
 /// The first cell of another scenario, with the setting that differs; a complete result of no cell.
 pub fn check_same<'a>(cells: impl IntoIterator<Item = &'a Cell>, dir: &Path) -> Result<(), RecordError> {
     check_same_sweep(dir, cells.into_iter().map(|cell| (cell.folder.as_str(), cell.job.info())))
+}
+
+/// Removes the results in `dir` that none of these cells has: they replace another sweep.
+///
+/// # Errors
+/// A file that cannot be removed.
+pub fn remove_others<'a>(cells: impl IntoIterator<Item = &'a Cell>, dir: &Path) -> Result<(), RecordError> {
+    remove_other_runs(dir, cells.into_iter().map(|cell| cell.folder.as_str()))
 }
 
 impl Cell {

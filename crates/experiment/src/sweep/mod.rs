@@ -10,7 +10,7 @@ mod shard;
 mod summary;
 mod table;
 
-pub use cell::{Cell, Found, Ran, cells, check_same};
+pub use cell::{Cell, Found, Ran, cells, check_same, remove_others};
 pub use cost::{expected_bytes, longest_first};
 pub use settings::{Setting, typed};
 pub use shard::Shard;

@@ -77,6 +77,14 @@ fn a_list_of_one_value_is_a_setting_of_the_base() {
 }
 
 #[test]
+fn a_value_that_stands_twice_is_refused() {
+    let text = format!("{MINIMAL}[sweep]\nscenario.seed = [1, 2, 1]\n");
+    let error = parse(&text).unwrap_err();
+    assert_eq!(error.diagnostic().message, "`scenario.seed` has this value twice");
+    assert_eq!((error.diagnostic().line, error.diagnostic().column), (12, 24));
+}
+
+#[test]
 fn a_sweep_reaches_into_workloads_and_whole_tables() {
     let text = format!("{MINIMAL}[sweep]\n\"workload.0.bytes\" = [\"1 KB\", \"2 KB\"]\nworkload.0.dst = [2, 3]\n");
     let variants = parse(&text).unwrap().expand_sweep().unwrap();
