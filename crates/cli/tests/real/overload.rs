@@ -137,5 +137,5 @@ fn a_sweep_measures_each_rate_over_each_switch_and_draws_them() {
     }
     assert_eq!(curves[0]["lost_percent_max"].as_f64(), Some(0.0), "{curves:?}");
     assert_eq!(drawn.matches("<svg").count(), 3);
-    assert!(drawn.contains("nothing lost") && drawn.contains("loss-sweep --quiet"));
+    assert!(drawn.contains("nothing lost") && drawn.contains("loss-sweep --switch"));
 }
