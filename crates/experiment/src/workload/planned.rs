@@ -15,7 +15,7 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::formats::{ConnectionMatrix, Start, TriggerKind};
 use sluicenet_scenario::{
-    Flow, FlowFile, FlowFileContent, LoadBasis, Permutation, Poisson, Scenario, Transport, Warning,
+    Flow, FlowFile, FlowFileContent, LoadBasis, Permutation, Poisson, Scenario, Transport, Warning, Workload,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -364,13 +364,27 @@ fn mean_on_wire(scenario: &Scenario, w: &Poisson) -> f64 {
     sizes.map(|bytes| frames.bits_on((bytes as u64).max(1), transport).link as f64 / 8.0).sum::<f64>() / MEAN_OF as f64
 }
 
-/// A warning of a load that the links of the hosts, or those between switches, cannot carry.
-fn overload(cx: &Context<'_>, w: &Poisson, wire: f64) -> Option<Warning> {
-    let (plan, n) = (cx.plan, f64::from(cx.inner_hosts()));
-    let on_links = match w.load_basis {
-        LoadBasis::Payload => w.load * wire / w.cdf.content.mean(),
+/// Bytes of a workload on the links of its hosts, as a part of their rate.
+fn load_on_links(scenario: &Scenario, w: &Poisson) -> f64 {
+    match w.load_basis {
+        LoadBasis::Payload => w.load * mean_on_wire(scenario, w) / w.cdf.content.mean(),
         LoadBasis::Wire => w.load,
-    };
+    }
+}
+
+/// A warning of loads that together exceed what the links of the hosts, or those between switches, carry; the last of them
+/// gives it.
+fn overload(cx: &Context<'_>) -> Option<Warning> {
+    let loads = cx.scenario.workloads.iter().enumerate().filter_map(|(number, w)| match w {
+        Workload::Poisson(w) => Some((number, w)),
+        _ => None,
+    });
+    let last = loads.clone().last().is_some_and(|(number, _)| number == usize::from(cx.number));
+    if !last {
+        return None;
+    }
+    let (plan, n) = (cx.plan, f64::from(cx.inner_hosts()));
+    let on_links: f64 = loads.clone().map(|(_, w)| load_on_links(cx.scenario, w)).sum();
     let offered: f64 = (0..cx.inner_hosts()).map(|host| plan.host_rate(host).as_bps() as f64 * on_links).sum();
     let directions = plan.directions(cx.scenario);
     let (mut most, mut busiest) = (on_links, "the links of the hosts".to_owned());
@@ -387,8 +401,9 @@ fn overload(cx: &Context<'_>, w: &Poisson, wire: f64) -> Option<Warning> {
             (most, busiest) = (load, format!("the links from level {level} up"));
         }
     }
+    let these = if loads.count() == 1 { "this load is" } else { "these loads are together" };
     let message = format!(
-        "this load is {:.0} % of {busiest}, headers and gaps included: their queues grow until the last flow starts, and drain \
+        "{these} {:.0} % of {busiest}, headers and gaps included: their queues grow until the last flow starts, and drain \
          after it",
         most * 100.0
     );
@@ -397,16 +412,15 @@ fn overload(cx: &Context<'_>, w: &Poisson, wire: f64) -> Option<Warning> {
 
 /// Poisson arrivals at a share of every host's links.
 pub fn poisson(cx: &Context<'_>, w: &Poisson, warnings: &mut Vec<Warning>) -> Maker {
-    let wire = mean_on_wire(cx.scenario, w);
-    warnings.extend(overload(cx, w, wire));
-    maker(cx.number, arrivals(cx, w, wire), Vec::new())
+    warnings.extend(overload(cx));
+    maker(cx.number, arrivals(cx, w), Vec::new())
 }
 
-fn arrivals(cx: &Context<'_>, w: &Poisson, wire: f64) -> Vec<Planned> {
+fn arrivals(cx: &Context<'_>, w: &Poisson) -> Vec<Planned> {
     let n = cx.inner_hosts();
     let mean_bytes = match w.load_basis {
         LoadBasis::Payload => w.cdf.content.mean(),
-        LoadBasis::Wire => wire,
+        LoadBasis::Wire => mean_on_wire(cx.scenario, w),
     };
     let mut flows = Vec::new();
     for src in 0..n {
@@ -445,26 +459,29 @@ fn arrivals(cx: &Context<'_>, w: &Poisson, wire: f64) -> Vec<Planned> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluicenet_scenario::Workload;
     use sluicenet_testkit::Dir;
     use std::collections::BTreeSet;
 
     /// Flows of 1 MB between 64 hosts, eight at a leaf with so many links up.
-    fn at_a_load(up: u32, load: f64, basis: &str) -> (usize, String) {
-        let folder = Dir::new(&format!("poisson-{up}-{load}-{basis}"));
+    fn at_loads(up: u32, loads: &[f64], basis: &str) -> (usize, String) {
+        let folder = Dir::new(&format!("poisson-{up}-{loads:?}-{basis}"));
         folder.file("cdf.txt", "999999 0\n1000000 100\n");
-        let text = format!(
-            "[topology]\nkind = \"xgft\"\nm = [8, 8]\nw = [1, {up}]\nrouting = \"ecmp\"\n\
-             [[workload]]\nkind = \"poisson\"\ncdf = \"cdf.txt\"\nload = {load}\nload_basis = \"{basis}\"\nuntil = \"1 s\"\n"
-        );
+        let workload = |load: &f64| {
+            let keys = format!("load = {load}\nload_basis = \"{basis}\"\nuntil = \"1 s\"");
+            format!("[[workload]]\nkind = \"poisson\"\ncdf = \"cdf.txt\"\n{keys}\n")
+        };
+        let tree = format!("[topology]\nkind = \"xgft\"\nm = [8, 8]\nw = [1, {up}]\nrouting = \"ecmp\"\n");
+        let text = tree + &loads.iter().map(workload).collect::<String>();
         folder.file("s.toml", &text);
         let scenario = Scenario::load(folder.0.join("s.toml")).unwrap().scenario;
         let plan = crate::build::Network::new(&scenario).unwrap().plan.clone();
         let Workload::Poisson(w) = &scenario.workloads[0] else { unreachable!() };
         let cx = Context { scenario: &scenario, plan: &plan, number: 0 };
-        let wire = mean_on_wire(&scenario, w);
-        let warning = overload(&cx, w, wire).map(|w| w.message).unwrap_or_default();
-        (arrivals(&cx, w, wire).len(), warning)
+        let flows = arrivals(&cx, w).len();
+        let number = (scenario.workloads.len() - 1) as u8;
+        assert!(number == 0 || overload(&cx).is_none());
+        let warning = overload(&Context { number, ..cx }).map(|w| w.message).unwrap_or_default();
+        (flows, warning)
     }
 
     /// Bytes on a link for each byte of these flows.
@@ -480,7 +497,7 @@ mod tests {
         // Headers of IP, TCP and Ethernet, FCS, preamble and gap are 78 to 90 bytes for at most 1460.
         assert!((1.05..1.07).contains(&growth()), "{}", growth());
         for (basis, per_flow) in [("payload", 1.0), ("wire", growth())] {
-            let flows = at_a_load(8, 0.5, basis).0 as f64;
+            let flows = at_loads(8, &[0.5], basis).0 as f64;
             // 64 hosts at 10 Gb/s for a second, half of it in flows of 1 MB.
             let expected = 64.0 * 1250.0 * 0.5 / per_flow;
             assert!((flows / expected - 1.0).abs() < 0.02, "{basis}: {flows} of {expected}");
@@ -500,7 +517,7 @@ mod tests {
             (8, 1.0, "payload", Some((growth(), "the links of the hosts"))),
         ];
         for (w, load, basis, expected) in cases {
-            let said = at_a_load(w, load, basis).1;
+            let said = at_loads(w, &[load], basis).1;
             match expected {
                 None => assert_eq!(said, ""),
                 Some((load, links)) => {
@@ -508,6 +525,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn loads_of_several_workloads_are_added() {
+        let up = 8.0 / 4.0 * 56.0 / 63.0;
+        let said = at_loads(4, &[0.3, 0.4], "wire").1;
+        let expected = format!("these loads are together {:.0} % of the links from level 1 up, ", 0.7 * up * 100.0);
+        assert!(said.starts_with(&expected), "{said}");
     }
 
     #[test]
