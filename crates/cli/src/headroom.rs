@@ -31,7 +31,7 @@ pub(super) struct HeadroomArgs {
     /// Time of light through a metre of cable
     #[arg(long, value_name = "TIME", default_value = "5 ns", value_parser = Duration::parse)]
     per_metre: Duration,
-    /// Time from the last bit of a pause until the peer has stopped; default by rate, as in IEEE 802.3, 31B.3.7
+    /// Time from the last bit of a pause until the peer has stopped; default by rate, as in SONiC's script
     #[arg(long, value_name = "TIME", value_parser = Duration::parse)]
     response: Option<Duration>,
     /// Delay of MAC and PHY at each end of the cable and in each direction
@@ -167,7 +167,7 @@ impl HeadroomArgs {
         let metres = format!("{} at {} a metre", self.cable.written(), self.per_metre.written());
         let response = match self.response {
             Some(_) => "as given".into(),
-            None => format!("{} quanta of 64 B at this rate (802.3, 31B.3.7)", peer_response_quanta(self.rate)),
+            None => format!("{} quanta of 64 B at this rate, as SONiC has it", peer_response_quanta(self.rate)),
         };
         let phy = || "two ends (--phy)".to_owned();
         vec![

@@ -83,6 +83,9 @@ impl Sweep {
             return Err(Failure::Input(format!("{}: no such directory; nothing was run", self.output.display())));
         }
         refuse_existing(cells, &self.output, existing)?;
+        if !self.gather {
+            check_networks(cells)?;
+        }
         // How far parts are may be asked while they run.
         let found = if self.gather {
             sweep::check_same(cells, &self.output).map_err(Failure::input)?;
@@ -116,10 +119,11 @@ impl Sweep {
     fn part(&self, shard: Shard, loaded: &Loaded, cells: &[Cell], global: Global) -> Result<(), Failure> {
         self.build.as_deref().map_or(Ok(()), check_build)?;
         let scenario = &loaded.scenario.name;
+        let chosen = shard.cells(&longest_first(cells));
+        check_networks(chosen.iter().map(|&i| &cells[i]))?;
         let _lock =
             claim_sweep(&self.output, scenario, Existing::Resume, Sharing::WithOtherParts).map_err(Failure::input)?;
         sweep::check_same(cells, &self.output).map_err(Failure::input)?;
-        let chosen = shard.cells(&longest_first(cells));
         let workers = self.workers.map_or_else(cells::cores, usize::from);
         let ran = cells::some(cells, &chosen, workers, global.quiet, |cell, i, bar| {
             let (figures, _) = cells::one_cell(cell, &self.output, Existing::Resume, global.quiet, (bar, i))?;
@@ -146,6 +150,7 @@ impl Sweep {
     fn job_array(&self, dir: &Path, loaded: &Loaded, cells: &[Cell], global: Global) -> Result<(), Failure> {
         let scenario = &loaded.scenario.name;
         // What its tasks would refuse is refused now.
+        check_networks(cells)?;
         drop(claim_sweep(&self.output, scenario, Existing::Resume, Sharing::WithOtherParts).map_err(Failure::input)?);
         sweep::check_same(cells, &self.output).map_err(Failure::input)?;
         let tasks = self.tasks.map_or_else(|| tasks_for(cells.len()), |tasks| (tasks as usize).min(cells.len()));
@@ -212,6 +217,12 @@ fn work_left<'a>(ended: &[&Cell], missing: impl Iterator<Item = &'a Cell>, dir: 
         ended.iter().filter_map(|cell| RunLog::read(&dir.join(&cell.folder)).ok()).map(|l| l.wall_seconds).sum();
     let done: f64 = ended.iter().map(|cell| work(cell)).sum();
     (done > 0.0).then(|| took_s / done * missing.map(work).sum::<f64>())
+}
+
+/// Refuses the sweep before its first run, if the network of one of these cells cannot be built.
+fn check_networks<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Result<(), Failure> {
+    cells.into_iter().try_for_each(Cell::check)?;
+    Ok(())
 }
 
 /// Refuses the sweep before its first run, if any of its runs would be refused over an existing result.

@@ -135,7 +135,14 @@ impl Numbers {
     /// The number of the box with this name.
     pub fn of(&self, run: &Run, name: &str) -> Result<u32, ExportError> {
         let switch = || name.strip_prefix("switch ")?.parse::<u32>().ok()?.checked_add(self.hosts);
-        host(name).or_else(switch).ok_or_else(|| run.unfit(format!("`{name}` is neither a host nor a switch")))
+        let other = || match name.starts_with("bump ") {
+            true => format!(
+                "`{name}`: HPCC's files number hosts and switches, and have no bumps in links; leave [[bump]] out of the \
+                 scenario, or export the flows alone: --only fct"
+            ),
+            false => format!("`{name}` is neither a host nor a switch"),
+        };
+        host(name).or_else(switch).ok_or_else(|| run.unfit(other()))
     }
 
     /// Whether a number is a switch's.

@@ -330,3 +330,21 @@ fn exit_codes_are_told_and_kept() {
     std::fs::write(&part, b"PAR1").unwrap();
     assert!(expect(2, &["diff", &run, &run]).1.contains("flows-00000.parquet"));
 }
+
+#[test]
+fn a_cell_that_cannot_be_built_is_refused_before_the_first_runs() {
+    let dir = Dir::new("cli-unbuildable");
+    let network = "[topology]\nkind = \"single-switch\"\nhosts = 2\n[pfc]\nenabled = true\nheadroom = \"1 KB\"\n";
+    let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n";
+    let sweep = "[sweep]\n\"pfc.quanta\" = [65535, 65534, 1]\n";
+    let file = dir.file("quanta.toml", &format!("{network}{flow}{sweep}"));
+    let (out, job) = (dir.path("out"), dir.path("job"));
+    for how in [&[][..], &["--workers", "1"], &["--resume"], &["--shard", "1/1"], &["--slurm", &job]] {
+        let (_, stderr) = expect(2, &[&["sweep", &file, "-o", &out], how].concat());
+        let warned = stderr.find("1000 B of headroom are fewer than");
+        let failed = stderr.find("error: a pause of 1 quanta runs out");
+        assert!(warned.is_some() && warned < failed && stderr.contains("in the variant quanta=1"), "{how:?}: {stderr}");
+        assert_eq!(stderr.matches("of headroom are fewer").count(), 1, "{how:?}: {stderr}");
+        assert!(!dir.0.join("out").exists() && !dir.0.join("job").exists(), "{how:?}");
+    }
+}

@@ -384,6 +384,22 @@ pub fn outline(scenario: &Scenario) -> Result<Outline> {
     Ok(Outline { ideal: Ideal::new(scenario, plan.clone(), &links, &bumps), plan, workloads, warnings })
 }
 
+/// Refuses a scenario whose network cannot be built, without its boxes and workloads.
+///
+/// # Errors
+/// As [`Network::new`], and a port in `[record]` that does not exist.
+pub fn check(scenario: &Scenario) -> Result<()> {
+    let Network { plan, warnings, .. } = Network::new(scenario)?;
+    check_records(scenario, &plan).map_err(|e| e.after(warnings))
+}
+
+/// Refuses ports in `[record]` that do not exist.
+fn check_records(scenario: &Scenario, plan: &Plan) -> Result<()> {
+    plan.selected(scenario, "queue_ports", &scenario.record.queue_ports)?;
+    plan.selected(scenario, "pcapng", &scenario.record.pcapng)?;
+    Ok(())
+}
+
 /// Builds the world of a scenario.
 ///
 /// # Errors
@@ -391,8 +407,7 @@ pub fn outline(scenario: &Scenario) -> Result<Outline> {
 pub fn build(scenario: &Scenario) -> Result<Built> {
     let network = Network::new(scenario)?;
     let plan = network.plan.clone();
-    plan.selected(scenario, "queue_ports", &scenario.record.queue_ports)?;
-    plan.selected(scenario, "pcapng", &scenario.record.pcapng)?;
+    check_records(scenario, &plan).map_err(|e| e.after(network.warnings.clone()))?;
 
     let workloads = Workloads::new(scenario, &plan);
     let mut nodes: Vec<Node<HostApps>> = Vec::with_capacity(plan.nodes());

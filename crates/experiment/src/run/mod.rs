@@ -322,6 +322,17 @@ fn parameters(s: &Scenario) -> Vec<(String, String)> {
     all
 }
 
+/// Refuses a scenario whose network cannot be built.
+///
+/// # Errors
+/// As [`RunError::Build`] of [`run`].
+pub fn check(s: &Scenario) -> scenario::Result<()> {
+    match s.level {
+        Level::Packet => build::check(s),
+        Level::Flow => flow_level::outline(s).map(drop),
+    }
+}
+
 /// Runs a scenario. `Ok(None)` when the same result is already there and was to be kept.
 pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError> {
     let s = &job.scenario;

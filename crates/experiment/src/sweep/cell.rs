@@ -17,6 +17,8 @@ pub struct Cell {
     pub settings: Vec<(String, String)>,
     /// The run.
     pub job: Job,
+    /// Warnings of the variant that its base does not have.
+    warnings: Vec<Warning>,
 }
 
 /// A cell that has just been run, or was kept.
@@ -50,7 +52,8 @@ pub fn cells(loaded: &Loaded, seeds: Option<&[u64]>) -> scenario::Result<Vec<Cel
     let mut cells: Vec<Cell> = Vec::with_capacity(variants.len());
     for v in variants {
         let (label, folder, settings) = (v.label.clone(), v.folder.clone(), v.settings.clone());
-        let cell = Cell { label, folder, settings, job: Job::of_variant(v, inputs.clone()) };
+        let warnings = v.warnings.iter().filter(|w| !loaded.warnings.contains(w)).cloned().collect();
+        let cell = Cell { label, folder, settings, job: Job::of_variant(v, inputs.clone()), warnings };
         match seeds {
             None => add(&mut cells, cell),
             Some(seeds) => seeds.iter().for_each(|&seed| add(&mut cells, cell.with_seed(seed))),
@@ -96,7 +99,15 @@ impl Cell {
             true => folder_name(&[format!("seed={seed}")]),
             false => format!("{},seed={seed}", self.folder),
         };
-        Cell { label, folder, settings: self.settings.clone(), job }
+        Cell { label, folder, settings: self.settings.clone(), job, warnings: self.warnings.clone() }
+    }
+
+    /// Refuses a cell whose network cannot be built.
+    ///
+    /// # Errors
+    /// The fault, after the warnings of the variant.
+    pub fn check(&self) -> scenario::Result<()> {
+        run::check(&self.job.scenario).map_err(|e| e.after(self.warnings.clone()).in_variant(&self.label))
     }
 
     /// Runs it into `options.out`, or keeps a complete result of the same scenario where `options.existing` says so.

@@ -43,6 +43,11 @@ impl TableBuilder {
         self.set_of.push(set);
     }
 
+    /// Adds the ports towards the next host: those towards the earlier host `like`.
+    pub fn add_like(&mut self, like: HostId) {
+        self.set_of.push(self.set_of[like as usize]);
+    }
+
     /// The router. `node` makes its choices by a hash independent of other boxes.
     pub fn router(self, policy: Policy, seed: u64, node: u64) -> TableRouter {
         let TableBuilder { set_of, bounds, ports, .. } = self;

@@ -232,6 +232,23 @@ fn errors_name_the_dialect() {
     named(p("12 4 2 12", "13 4 2 12"), (0, 0), "no path leads from node 0 to node 12", powertcp);
     named(p("25000000000.0", "25000000000.0.0"), (3, 5), "is not a number", powertcp);
     named(p("25000000000.0", "25Gbits"), (3, 5), "unknown unit `Gbits`", powertcp);
+    // A first link whose delay is none is not one of the ids.
+    for (delay, message) in [("0", "a duration needs a unit"), ("nanus", "nanus"), ("1", "a duration needs a unit")] {
+        named(p("1us", delay), (3, 19), message, powertcp);
+        named(of("reverie-8.txt", "2us", delay), (3, 17), message, reverie);
+        named(of("simai-16.txt", "0.000025ms", delay), (3, 15), message, simai);
+        named(topology(&format!("3 1 2\n2\n0 2 10Gbps {delay} 0\n1 2 10Gbps 1us 0\n")), (3, 12), message, hpcc);
+    }
+    // Rates of a header may have units, as those of links.
+    let rates = |rates: &str| of("reverie-8.txt", "25000000000 25000000000", rates);
+    for ours in ["25Gbps 25Gbps", "25000000000 25Gbps", "25Gbps 25000000000"] {
+        let (t, w) = rates(ours).unwrap();
+        assert_eq!((t.dialect, t.links.len(), w.len()), (Dialect::Reverie, 12, 0), "{w:?}");
+    }
+    let (t, w) = rates("100Gbps 25Gbps").unwrap();
+    assert_eq!((t.dialect, w.len(), w[0].message.contains("the header says 100 Gb/s")), (Dialect::Reverie, 1, true));
+    named(rates("100Gigs 25Gbps"), (1, 11), "unknown unit `Gigs`", reverie);
+    named(rates("25000000000 25Gigs"), (1, 23), "unknown unit `Gigs`", reverie);
     named(of("reverie-8.txt", "25000000000", "9"), (1, 11), "a link's rate is at least 10000 b/s", reverie);
     let s = |from: &str, to: &str| of("simai-16.txt", from, to);
     named(s("28 8 2 10 48", "28 8 2 10 49"), (50, 1), "the source of link 49 of 49", simai);

@@ -26,6 +26,7 @@ pub struct Ports<'a> {
     groups: ByPort<'a>,
     buffers: ByPort<'a>,
     queues: ByPort<'a>,
+    watchdogs: BTreeMap<&'a str, &'a Row>,
 }
 
 impl<'a> Ports<'a> {
@@ -45,6 +46,14 @@ impl<'a> Ports<'a> {
         let groups = by_port(db, "BUFFER_PG")?;
         let buffers = by_port(db, "BUFFER_QUEUE")?;
         let queues = by_port(db, "QUEUE")?;
+        let mut watchdogs = BTreeMap::new();
+        for row in db.rows("PFC_WD").iter().filter(|row| row.key.value != "GLOBAL") {
+            for port in ports_of(db, &row.key, &row.key.value)? {
+                if watchdogs.insert(port, row).is_some() {
+                    return Err(db.error(row.key.at, format!("{} has two rows in PFC_WD", shown(port))));
+                }
+            }
+        }
         if names.is_empty() {
             names = groups.keys().chain(buffers.keys()).chain(queues.keys()).copied().collect();
             names.sort_by_key(|name| (name.len(), *name));
@@ -57,7 +66,7 @@ impl<'a> Ports<'a> {
         if names.iter().any(|name| !is_down(name)) {
             names.retain(|name| !is_down(name));
         }
-        Ok(Ports { db, has_maps: !maps.is_empty(), names, maps, groups, buffers, queues })
+        Ok(Ports { db, has_maps: !maps.is_empty(), names, maps, groups, buffers, queues, watchdogs })
     }
 
     /// The first row of a port.
@@ -110,6 +119,11 @@ impl<'a> Ports<'a> {
     /// A field of the row of a port in PORT_QOS_MAP.
     pub fn field(&self, port: &str, field: &str) -> Option<&'a Text> {
         self.maps.get(port).and_then(|row| row.get(field))
+    }
+
+    /// The row of a port in PFC_WD.
+    pub fn watchdog(&self, port: &str) -> Option<&'a Row> {
+        self.watchdogs.get(port).copied()
     }
 
     /// The numbers that a map gives the numbers below [`CLASSES`]: themselves, where it has none.

@@ -383,9 +383,9 @@ impl<'a> Conversion<'a> {
 
     /// The PFC watchdog, on whose settings the ports agree.
     fn watchdog(&mut self, ports: &[&str]) -> Result<()> {
-        let first = super::watchdog::of_port(self.db, ports[0])?;
+        let first = super::watchdog::of_row(self.db, self.ports.watchdog(ports[0]))?;
         for port in &ports[1..] {
-            let other = super::watchdog::of_port(self.db, port)?;
+            let other = super::watchdog::of_row(self.db, self.ports.watchdog(port))?;
             if other.map(|w| w.settings) != first.map(|w| w.settings) {
                 let at = other.or(first).map_or(Place::default(), |w| w.at);
                 let message = format!("{} and {port} differ in the PFC watchdog", ports[0]);

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_script_counts_the_response_of_802_3() {
+    fn the_script_counts_the_response_by_rate() {
         // 9,100 + 4,932 + 819 + 394 x 64 = 40,067; times (50 + 50 x 192/97) / 100 = 1.4897; plus 1,024: 60,712.
         let sum = computed(SPECTRUM, Rate::gbps(100), Length { mm: 40_000 });
         assert_eq!((sum.peer_response, sum.xoff), (25_216.0, 61_440));

@@ -156,6 +156,14 @@ fn what_was_written_is_read_again() {
             "[[ets.group]]\npriorities = [0, 2]\nweight = 7\n[[ets.group]]\npriorities = [1, 3, 4, 5, 6, 7]\nweight = 1\n".into(),
             None,
         ),
+        // Groups take turns in their order, which is no order of priorities.
+        (
+            format!(
+                "{lossless}{memory}[ets]\nstrict = [7]\n[[ets.group]]\npriorities = [3, 4]\nbandwidth = 70\n[[ets.group]]\n\
+                 priorities = [5, 6]\nbandwidth = 10\n[[ets.group]]\npriorities = [0, 1, 2]\nbandwidth = 20\n"
+            ),
+            pool,
+        ),
     ];
     for (keys, memory) in cases {
         let first = scenario(&keys);
@@ -296,6 +304,14 @@ fn faults_have_a_line_the_range_and_a_hint() {
             "there is no port `Ethernet8` in PORT",
             "",
             "did you mean",
+        ),
+        (
+            "\"GLOBAL\": {",
+            "\"Ethernet999\": { \"detection_time\": \"200\" },\n\"GLOBAL\": {",
+            "\"Ethernet999\"",
+            "there is no port `Ethernet999` in PORT",
+            "",
+            "",
         ),
         (
             "Ethernet4|3-4\": { \"profile\": \"pg",

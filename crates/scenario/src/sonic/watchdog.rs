@@ -40,17 +40,12 @@ impl PortWatchdog {
     }
 }
 
-/// The watchdog of a port; none without a row.
+/// The watchdog of a port with this row; none without a row.
 ///
 /// # Errors
-/// A time out of range or missing, an unknown action, two rows of the port.
-pub(super) fn of_port(db: &ConfigDb, port: &str) -> Result<Option<PortWatchdog>> {
-    let mut rows = db.rows("PFC_WD").iter().filter(|row| row.key.value.split(',').any(|name| name.trim() == port));
-    let Some(row) = rows.next() else { return Ok(None) };
-    if let Some(other) = rows.next() {
-        return Err(db.error(other.key.at, format!("{} has two rows in PFC_WD", shown(port))));
-    }
-    Ok(Some(PortWatchdog { settings: times(db, row)?, at: row.key.at }))
+/// A time out of range or missing, an unknown action.
+pub(super) fn of_row(db: &ConfigDb, row: Option<&Row>) -> Result<Option<PortWatchdog>> {
+    row.map(|row| Ok(PortWatchdog { settings: times(db, row)?, at: row.key.at })).transpose()
 }
 
 fn times(db: &ConfigDb, row: &Row) -> Result<Times> {

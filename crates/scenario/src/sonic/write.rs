@@ -85,11 +85,14 @@ impl Writer<'_> {
         if self.s.pfc.enabled { PrioritySet(self.s.pfc.lossless) } else { PrioritySet::NONE }
     }
 
-    /// The queue of each priority: that of the first priority of its bandwidth group, since SONiC shares bandwidth by queue.
+    /// The queue of each priority. SONiC shares bandwidth by queue: a bandwidth group has one, and a later group a higher one.
+    /// They are the first priorities of all groups.
     fn queues(&self) -> Result<[u8; 8]> {
         let mut queues = core::array::from_fn(|p| p as u8);
         let Some(ets) = &self.s.ets.config else { return Ok(queues) };
-        for group in ets.groups() {
+        let mut numbers: Vec<u8> = ets.groups().iter().filter_map(|group| group.priorities.iter().next()).collect();
+        numbers.sort_unstable();
+        for (group, queue) in ets.groups().iter().zip(numbers) {
             let Some(first) = group.priorities.iter().next() else { continue };
             for priority in group.priorities.iter() {
                 if !self.is_alike(first, priority) {
@@ -99,7 +102,7 @@ impl Writer<'_> {
                     );
                     return Err(self.s.locations.error("ets.group", message).hint("give each a group of its own"));
                 }
-                queues[usize::from(priority)] = first;
+                queues[usize::from(priority)] = queue;
             }
         }
         Ok(queues)
@@ -199,9 +202,11 @@ impl Writer<'_> {
                     self.row("BUFFER_PG", &format!("{}|{numbers}", name(i)), json!({ "profile": profile }));
                 }
             }
-            let used = queues.iter().fold(0, |set, queue| set | 1 << queue);
-            for (numbers, is_lossless) in ranges_of(|queue| (used >> queue & 1 != 0).then(|| lossless.contains(queue)))
-            {
+            let is_lossless_queue = |queue: u8| {
+                let priority = queues.iter().position(|&of| of == queue)?;
+                Some(lossless.contains(priority as u8))
+            };
+            for (numbers, is_lossless) in ranges_of(is_lossless_queue) {
                 if is_lossless && memory.is_none() || !is_lossless && !has_egress {
                     continue;
                 }

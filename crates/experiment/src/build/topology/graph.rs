@@ -58,7 +58,20 @@ pub(super) fn plan(scenario: &Scenario, path: &str, file: &HpccTopology) -> Resu
     let mut of_hosts: BTreeMap<HostId, TableBuilder> =
         (0..host_count).filter(several).map(|h| (h, TableBuilder::default())).collect();
     let (mut distance, mut ports) = (Vec::new(), Vec::new());
+    // The first host that has its only link to a switch. The ways to the others there are the same, except for the last link.
+    let mut first_at: Vec<Option<HostId>> = vec![None; plan.switches.len()];
     for dst in 0..host_count {
+        let only = plan.only_link(dst);
+        if let Some((at, port)) = only {
+            if let Some(first) = first_at[at] {
+                of_switches.iter_mut().chain(of_hosts.values_mut()).enumerate().for_each(|(i, table)| match i == at {
+                    true => table.add(&[port]),
+                    false => table.add_like(first),
+                });
+                continue;
+            }
+            first_at[at] = Some(dst);
+        }
         plan.distances(dst, &mut distance);
         if let Some(h) = (0..host_count).find(|&h| distance[h as usize] == FAR) {
             return Err(no_way(node_of_host(h), dst));
@@ -136,6 +149,12 @@ fn assign_levels(hosts: &HostLinks, switches: &mut [SwitchPlan]) {
 }
 
 impl Plan {
+    /// The switch that a host has its only link to, by its place among the switches, and the port there.
+    fn only_link(&self, host: HostId) -> Option<(usize, PortId)> {
+        let [end] = self.host(host) else { return None };
+        Some((end.peer.checked_sub(self.hosts())? as usize, end.peer_port))
+    }
+
     /// How many links every box is from a host, as far as there is a way over switches.
     fn distances(&self, dst: HostId, distance: &mut Vec<u32>) {
         distance.clear();
@@ -180,7 +199,18 @@ impl Plan {
         let mut d = Dependencies::new(links);
         let mut distance = Vec::new();
         let mut towards: Vec<Vec<PortId>> = vec![Vec::new(); self.switches.len()];
+        // Outputs on the ways to a switch, known from the first host that has its only link there.
+        let mut leading_to: Vec<Option<Vec<u32>>> = vec![None; self.switches.len()];
         for dst in 0..self.hosts() {
+            let only = self.only_link(dst);
+            if let Some((at, port)) = only
+                && let Some(outputs) = &leading_to[at]
+            {
+                let last = self.link_index(self.hosts() + at as u32, port) as u32;
+                outputs.iter().for_each(|&output| d.add(output, last));
+                continue;
+            }
+            let mut outputs = Vec::new();
             self.distances(dst, &mut distance);
             for (ports, node) in towards.iter_mut().zip(self.hosts()..) {
                 self.nearer_ports(node, dst, &distance, ports);
@@ -189,12 +219,67 @@ impl Plan {
                 for &p in ports {
                     let next = self.peer(node, p).0;
                     let Some(j) = next.checked_sub(self.hosts()) else { continue };
+                    let output = self.link_index(node, p) as u32;
                     for &q in &towards[j as usize] {
-                        d.add(self.link_index(node, p) as u32, self.link_index(next, q) as u32);
+                        d.add(output, self.link_index(next, q) as u32);
+                    }
+                    if only.is_some_and(|(at, _)| at == j as usize) {
+                        outputs.push(output);
                     }
                 }
             }
+            if let Some((at, _)) = only {
+                leading_to[at] = Some(outputs);
+            }
         }
         d
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicenet_node::packet::{Address, FlowKey, Kind, Packet};
+    use sluicenet_scenario::formats::parse_hpcc_topology;
+
+    /// Hosts 0 to 9 and switches 10 to 13, all of which are linked to each other but 10 and 13. Hosts 7 and 8 have links to
+    /// two switches, host 9 two links to one. Hosts of one switch do not stand together.
+    const GRAPH: &str = "14 4 19\n10 11 12 13\n0 10 1Gbps 1us 0\n1 11 1Gbps 1us 0\n2 10 1Gbps 1us 0\n3 12 1Gbps 1us 0\n\
+                         10 11 1Gbps 1us 0\n10 12 1Gbps 1us 0\n10 12 1Gbps 1us 0\n4 11 1Gbps 1us 0\n5 13 1Gbps 1us 0\n\
+                         11 12 1Gbps 1us 0\n11 13 1Gbps 1us 0\n12 13 1Gbps 1us 0\n6 10 1Gbps 1us 0\n7 10 1Gbps 1us 0\n\
+                         7 13 1Gbps 1us 0\n8 11 1Gbps 1us 0\n8 12 1Gbps 1us 0\n9 13 1Gbps 1us 0\n9 13 1Gbps 1us 0\n";
+
+    #[test]
+    fn hosts_of_one_switch_have_the_ways_that_each_has_by_itself() {
+        let text = "[topology]\nkind = \"single-switch\"\nhosts = 2\nrouting = \"hash\"\n\
+                    [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 B\"\n";
+        let scenario = Scenario::parse(text, "t.toml").unwrap().scenario;
+        let (file, _) = parse_hpcc_topology("graph.txt", GRAPH.as_bytes()).unwrap();
+        let mut plan = plan(&scenario, "graph.txt", &file).unwrap();
+        plan.first_link = plan.link_starts();
+        let (mut distance, mut ports, mut several) = (Vec::new(), Vec::new(), 0);
+        let links = plan.directions(&scenario).len();
+        let mut dependencies = Dependencies::new(links);
+        for dst in 0..plan.hosts() {
+            plan.distances(dst, &mut distance);
+            let key = FlowKey { src: Address::new(0, 0), dst: Address::new(dst, 0), sport: 1, dport: 1 };
+            let frame = Packet::of_flow(key, Kind::Udp);
+            for node in (0..plan.nodes() as NodeId).filter(|&node| node != dst) {
+                plan.nearer_ports(node, dst, &distance, &mut ports);
+                let Some(router) = plan.router(node) else { continue };
+                assert_eq!(router.candidate_ports(&frame), ports, "from {node} to {dst}");
+                several += usize::from(ports.len() > 1);
+                for &port in ports.iter().filter(|_| node >= plan.hosts()) {
+                    let (next, mut onward) = (plan.peer(node, port).0, Vec::new());
+                    if next >= plan.hosts() {
+                        plan.nearer_ports(next, dst, &distance, &mut onward);
+                    }
+                    let output = plan.link_index(node, port) as u32;
+                    onward.iter().for_each(|&q| dependencies.add(output, plan.link_index(next, q) as u32));
+                }
+            }
+        }
+        assert!(several > 10, "{several} choices");
+        assert_eq!(format!("{:?}", plan.dependencies()), format!("{dependencies:?}"));
     }
 }

@@ -3,6 +3,7 @@
 use crate::formats::lines::{Line, Words};
 use crate::{Error, Quantity, Result};
 use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
 
 /// The simulator whose header a topology file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub enum Dialect {
 const LINK_WORDS: u64 = 5;
 /// Those of them before its delay.
 const WORDS_TO_DELAY: u64 = 3;
+/// Those of them before its rate: the ids of two nodes.
+const WORDS_TO_RATE: usize = 2;
 
 impl Dialect {
     /// Every dialect.
@@ -68,8 +71,9 @@ impl Dialect {
             Dialect::Hpcc => number(1).filter(|_| number(2).is_some())?,
             Dialect::PowerTcp => number(1).filter(|&all| number(2) <= Some(all) && number(3).is_some())?,
             Dialect::Reverie => {
-                let rates = [4, 5].iter().all(|&i| header.get(i).is_some_and(|word| is_number(word.1)));
-                number(1).filter(|&all| rates && number(2) <= Some(all) && number(3).is_some())?
+                // One tells; if the other is none, the error is about it.
+                let has_rate = [4, 5].iter().any(|&i| header.get(i).is_some_and(|word| is_rate(word.1)));
+                number(1).filter(|&all| has_rate && number(2) <= Some(all) && number(3).is_some())?
             }
             Dialect::SimAi => {
                 let is_type = header.get(5).is_some_and(|word| !is_number(word.1));
@@ -137,7 +141,8 @@ pub(super) fn recognise(file: &str, bytes: &[u8]) -> Result<Recognised> {
     words.reader.number_in(line, first, "the number of nodes", u64::MAX)?;
     let in_line = line.text.split_whitespace().count();
     let by_line = match (in_line, opening.words.get(5)) {
-        (6, Some(word)) if !is_number(word.1) => Some(Dialect::SimAi),
+        // The fifth word is SimAI's number of links, or a rate of Reverie, which may have a unit.
+        (6, Some(word)) if !is_number(word.1) && is_number(opening.words[4].1) => Some(Dialect::SimAi),
         (n, _) => Dialect::ALL.into_iter().find(|d| d.header_words() == n),
     };
     let others: Vec<Dialect> = Dialect::ALL.into_iter().filter(|d| opening.fits(*d)).collect();
@@ -152,29 +157,58 @@ pub(super) fn recognise(file: &str, bytes: &[u8]) -> Result<Recognised> {
                 .hint(format!("a line of its own with the words of one of: {}", known.join(", "))));
         }
     };
-    Ok(Recognised { dialect, before_links: opening.before_links })
+    let before_links = match opening.has_ids_of(dialect) {
+        true => opening.expected_before(dialect),
+        false => opening.before_links,
+    };
+    Ok(Recognised { dialect, before_links })
 }
 
 impl Opening<'_> {
+    /// Words before the first link, by a header of this dialect.
+    fn expected_before(&self, dialect: Dialect) -> Option<u64> {
+        dialect.switches(&self.words)?.checked_add(dialect.header_words() as u64)
+    }
+
     /// Whether as many words as a header of this dialect says switches come before the first link.
     fn has_ids_of(&self, dialect: Dialect) -> bool {
-        let switches = dialect.switches(&self.words);
-        let expected = switches.and_then(|switches| switches.checked_add(dialect.header_words() as u64));
-        expected.is_some() && expected == self.before_links
+        match (self.expected_before(dialect), self.before_links) {
+            (Some(expected), Some(found)) if expected < found => self.has_link_at(dialect, expected as usize),
+            (expected, found) => expected.is_some() && expected == found,
+        }
+    }
+
+    /// Whether a link begins here, by its rate: its delay is none, and that of a later link is the first in the file.
+    fn has_link_at(&self, dialect: Dialect, at: usize) -> bool {
+        let rate_at = at + WORDS_TO_RATE;
+        (dialect.header_words()..rate_at).all(|at| self.is_id(at)) && rate_at < self.words.len() && !self.is_id(rate_at)
+    }
+
+    fn number(&self, at: usize) -> Option<u64> {
+        self.words.get(at)?.1.parse().ok()
+    }
+
+    /// Whether a word can be a node's id.
+    fn is_id(&self, at: usize) -> bool {
+        self.number(at).is_some_and(|id| Some(id) < self.number(0))
     }
 
     /// Whether these are ids of nodes, and as many links follow as the header says.
     fn fits(&self, dialect: Dialect) -> bool {
-        let number = |at: usize| self.words.get(at).and_then(|word| word.1.parse::<u64>().ok());
-        let (header, before) = (dialect.header_words(), self.before_links.unwrap_or(0));
-        let links = number(dialect.links_at()).and_then(|links| links.checked_mul(LINK_WORDS));
-        let are_ids = || (header..before as usize).all(|at| number(at).is_some_and(|id| Some(id) < number(0)));
+        let (header, before) = (dialect.header_words(), self.expected_before(dialect).unwrap_or(0));
+        let links = self.number(dialect.links_at()).and_then(|links| links.checked_mul(LINK_WORDS));
+        let are_ids = || (header..before as usize).all(|at| self.is_id(at));
         self.has_ids_of(dialect) && are_ids() && links.is_some_and(|links| links <= self.all - before)
     }
 }
 
 fn is_number(word: &str) -> bool {
     word.parse::<f64>().is_ok()
+}
+
+/// Whether a word is a rate, with a unit or in bits a second.
+fn is_rate(word: &str) -> bool {
+    is_number(word) || Rate::parse(word).is_ok()
 }
 
 /// Whether a word is a time with a unit, which only a link's delay is.
