@@ -138,7 +138,7 @@ impl Numbers {
         let other = || match name.starts_with("bump ") {
             true => format!(
                 "`{name}`: HPCC's files number hosts and switches, and have no bumps in links; leave [[bump]] out of the \
-                 scenario, or export the flows alone: --only fct"
+                 scenario, or export the others: --only fct,qlen"
             ),
             false => format!("`{name}` is neither a host nor a switch"),
         };

@@ -64,8 +64,8 @@ pub fn looked_up(asic: Asic, rate: Rate, cable: Length) -> Sum {
     sum(TABLE_PORT_MTU, bytes_on_cable, PEER_RESPONSE, occupancy(asic, 100.0))
 }
 
-/// The result of `buffer_headroom_mellanox.lua`: every second frame is one of the smallest, and the response is that of 802.3
-/// by rate. The script divides megabits by 8 times 1,024.
+/// The result of `buffer_headroom_mellanox.lua`: every second frame is one of the smallest, and the response is its
+/// own by rate. The script divides megabits by 8 times 1,024.
 pub fn computed(asic: Asic, rate: Rate, cable: Length) -> Sum {
     let bytes_on_cable = 2.0 * metres(cable) * (rate.as_bps() as f64 / 1e6) * 1e9 / SPEED_OF_LIGHT / (8.0 * 1_024.0);
     let peer_response = f64::from(peer_response_quanta(rate)) * 64.0;
