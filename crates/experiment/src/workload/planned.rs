@@ -379,7 +379,7 @@ fn overload(cx: &Context<'_>) -> Option<Warning> {
         Workload::Poisson(w) => Some((number, w)),
         _ => None,
     });
-    let last = loads.clone().last().is_some_and(|(number, _)| number == usize::from(cx.number));
+    let last = loads.clone().next_back().is_some_and(|(number, _)| number == usize::from(cx.number));
     if !last {
         return None;
     }
