@@ -5,7 +5,6 @@ use crate::run::Job;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use sluicenet_experiment::build;
-use sluicenet_experiment::run;
 use sluicenet_experiment::sweep::{self, Cell};
 use sluicenet_scenario::{Input, Loaded, Scenario as Model, Warning};
 use std::path::PathBuf;
@@ -95,8 +94,7 @@ impl Scenario {
 
     /// The scenario itself, without what its sweep varies.
     fn job(&self) -> Job {
-        let (label, folder, settings) = (String::new(), "run".into(), Vec::new());
-        Job::new(&self.loaded.file, Cell { label, folder, settings, job: run::Job::new(&self.loaded) })
+        Job::new(&self.loaded.file, Cell::base(&self.loaded))
     }
 
     /// Every combination of its sweep and of `seeds`; the scenario itself where there are none.

@@ -87,6 +87,12 @@ pub fn remove_others<'a>(cells: impl IntoIterator<Item = &'a Cell>, dir: &Path) 
 }
 
 impl Cell {
+    /// The scenario itself, without what its sweep varies.
+    pub fn base(loaded: &Loaded) -> Cell {
+        let (label, folder, settings) = (String::new(), "run".into(), Vec::new());
+        Cell { label, folder, settings, job: Job::new(loaded), warnings: Vec::new() }
+    }
+
     /// The same with another seed, and the seed in its label: an axis of nothing, since runs with the same axes are seeds
     /// of one configuration.
     fn with_seed(&self, seed: u64) -> Cell {
