@@ -408,7 +408,7 @@ impl<A: App> Boxes<'_, A> {
         let frame = match &self.places[coming.n as usize].node {
             Node::Network(network) => match &**network {
                 NetworkBox::Switch(Switch::Unwatched(s)) => s.upcoming::<Packet>(coming.free),
-                // A bump holds no queue whose next packet could be fetched early. The few switches with a watchdog do without.
+                // A bump holds no queue whose next packet could be fetched early. Switches with a watchdog do without.
                 _ => None,
             },
             Node::Server(s) => {

@@ -421,26 +421,27 @@ impl ByOutput {
     }
 }
 
-/// Bytes or frames for each port and class, at `class * ports + port`: few classes carry traffic, and their counters lie side by side.
+/// Bytes or frames for each port and class, at `class * ports + port`: few classes carry traffic, and their counters lie
+/// side by side.
 #[derive(Clone, Debug)]
 struct PerPort {
     ports: usize,
-    bytes: Vec<u32>,
+    counts: Vec<u32>,
 }
 
 impl PerPort {
     fn new(ports: usize) -> PerPort {
-        PerPort { ports, bytes: alloc::vec![0; ports * PRIORITIES] }
+        PerPort { ports, counts: alloc::vec![0; ports * PRIORITIES] }
     }
 
     #[inline(always)]
     fn get(&self, port: PortId, class: Priority) -> u32 {
-        self.bytes[class as usize * self.ports + port as usize]
+        self.counts[class as usize * self.ports + port as usize]
     }
 
     #[inline(always)]
     fn get_mut(&mut self, port: PortId, class: Priority) -> &mut u32 {
-        &mut self.bytes[class as usize * self.ports + port as usize]
+        &mut self.counts[class as usize * self.ports + port as usize]
     }
 }
 

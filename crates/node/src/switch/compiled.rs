@@ -34,8 +34,6 @@ pub enum Unwatched {
     DropTail(SwitchOf<Router, ByPriority, OutputBuffer, (), RoundRobin>),
     /// The same with steering.
     SteeredDropTail(SwitchOf<Steered, ByPriority, OutputBuffer, (), RoundRobin>),
-    /// Drop-tail queues bounded by output in frames, with steering or without.
-    DropTailFrames(SwitchOf<AnyRoute, ByPriority, OutputFrames, (), RoundRobin>),
     /// Lossless classes under PFC; queues of the other classes are bounded by output.
     Pfc(SwitchOf<Router, ByPriority, Lossless<OutputBuffer>, (), RoundRobin>),
     /// Any set of lossless classes under PFC, any buffer policy for the others, with steering or without.
@@ -50,7 +48,6 @@ macro_rules! unwatched {
         match $switch {
             Unwatched::DropTail($s) => $do,
             Unwatched::SteeredDropTail($s) => $do,
-            Unwatched::DropTailFrames($s) => $do,
             Unwatched::Pfc($s) => $do,
             Unwatched::Any($s) => $do,
             Unwatched::Managed($s) => $do,
@@ -97,10 +94,6 @@ impl Switch {
             && let AnyRoute::Router(router) = route
         {
             return Unwatched::DropTail(SwitchOf::new(chassis, router, ByPriority, (output, ()), plain)).into();
-        }
-        if let (PortBuffers::Frames(limit), true) = (&config.buffer, config.lossless.is_empty() && !is_managed) {
-            let buffer = (OutputFrames::new(*limit, n), ());
-            return Unwatched::DropTailFrames(SwitchOf::new(chassis, route, ByPriority, buffer, plain)).into();
         }
         let marks: Vec<Watermarks> = ports.iter().map(|port| port.marks).collect();
         let links = ports.iter().map(|port| (port.quantum, port.repetition));
@@ -277,9 +270,6 @@ impl Unwatched {
             }
             Unwatched::SteeredDropTail(s) => {
                 Unwatched::SteeredDropTail(s.with(|route| route.with(steering), |buffer| buffer))
-            }
-            Unwatched::DropTailFrames(s) => {
-                Unwatched::DropTailFrames(s.with(|route| route.with(steering), |buffer| buffer))
             }
             Unwatched::Pfc(s) => {
                 Unwatched::Any(s.with(|router| AnyRoute::Steered(Steered::new(router, steering)), output))
