@@ -137,7 +137,6 @@ pub fn claim(dir: &Path, run: &RunInfo, existing: Existing) -> Result<Found, Rec
     }
     let old: Vec<PathBuf> = old.into_iter().chain(made_of_records(dir)).collect();
     let manifest = Manifest::read(dir);
-    let same = |m: &Manifest| m.run.scenario_sha256 == run.scenario_sha256 && m.run.seed == run.seed;
     let mut detail = detail(&manifest);
     match (existing, manifest) {
         (Existing::Force, _) => remove(&old),
@@ -146,17 +145,18 @@ pub fn claim(dir: &Path, run: &RunInfo, existing: Existing) -> Result<Found, Rec
             detail += &format!(" of sluicenet {}, and this is {}", m.run.tool_version, run.tool_version);
             Err(RecordError::Exists { dir: dir.to_owned(), detail })
         }
-        (Existing::Resume, Ok(m)) if same(&m) && m.status == Status::Complete => Ok(Found::Complete(Box::new(m))),
-        (Existing::Resume, Ok(m)) if same(&m) => remove(&old),
-        (Existing::Resume, Ok(m)) => Err(another(dir, &m, run)),
+        (Existing::Resume, Ok(m)) => match m.run.difference(run) {
+            Some(difference) => Err(another(dir, &m, &difference)),
+            None if m.status == Status::Complete => Ok(Found::Complete(Box::new(m))),
+            None => remove(&old),
+        },
         _ => Err(RecordError::Exists { dir: dir.to_owned(), detail }),
     }
 }
 
 /// The error of a directory that holds a result of another scenario.
-fn another(dir: &Path, found: &Manifest, run: &RunInfo) -> RecordError {
-    let difference = found.run.difference(run).map_or(String::new(), |what| format!(" of {what}"));
-    RecordError::Exists { dir: dir.to_owned(), detail: format!("{}{difference}", described(found)) }
+fn another(dir: &Path, found: &Manifest, difference: &str) -> RecordError {
+    RecordError::Exists { dir: dir.to_owned(), detail: format!("{} of {difference}", described(found)) }
 }
 
 /// Refuses to go on in `dir` with a sweep that is another one, before any of its runs begins: `runs` has the folder of
@@ -171,8 +171,8 @@ pub fn check_same_sweep<'a>(dir: &Path, runs: impl IntoIterator<Item = (&'a str,
         let path = dir.join(folder);
         // A result that cannot be read or is of another version is refused when its run begins.
         if let Some(m) = Manifest::read(&path).ok().filter(|m| m.run.tool_version == run.tool_version) {
-            if m.run.difference(&run).is_some() {
-                return Err(another(&path, &m, &run));
+            if let Some(difference) = m.run.difference(&run) {
+                return Err(another(&path, &m, &difference));
             }
         }
         folders.insert(folder);

@@ -1,7 +1,6 @@
 //! Loading a scenario: text, overrides and input files in, a validated model out.
 
 use serde_json::{Map, Value as Json};
-use std::borrow::Cow;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -213,14 +212,11 @@ impl Loaded {
 
 /// The scenario that a document gives, without what its sweep varies.
 fn base(document: &Document, files: &mut Files, warnings: &mut Vec<Warning>) -> Result<Scenario> {
-    let base = Arc::new(sweep::base(document)?);
+    let base = sweep::base(document)?;
     let merged = sonic::merged(&base, files, warnings)?;
     let mut scenario = read(&merged, files, warnings)?;
     scenario.tables = tables_of(document)?;
-    scenario.locations = Locations::new(match merged {
-        Cow::Borrowed(_) => Arc::clone(&base),
-        Cow::Owned(merged) => Arc::new(merged),
-    });
+    scenario.locations = Locations::new(merged.into_owned());
     warnings.extend(idle_oversubscription(document, &scenario)?);
     warnings.extend(idle_xco(document, &scenario)?);
     warnings.extend(idle_watchdog(document, &scenario)?);
@@ -266,16 +262,13 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let pairs = settings_of_queue_pairs(&root, &framing)?;
     let adapter = Adapter::read(&s_adapter, set, topology.routing, &zbridge, pairs.as_ref())?;
     adapter.check(&s_adapter, &zbridge, pairs.as_ref(), warnings)?;
-    if let Some(pairs) = &pairs {
-        adapter.warn_of_paths(&s_adapter, pairs, root.section("topology")?.line("routing"), warnings);
-    }
     let smallest = smallest_buffer(&topology, (&s_switch, &switch), (&s_adapter, &adapter), &framing)?;
     let s_pfc = root.section("pfc")?;
     let pfc = Pfc::read(&s_pfc, set, lossless, &server, topology.delay_per_metre)?;
     pfc.check(&s_pfc, lossless, (smallest, &server))?;
-    if set == ParameterSet::Plain && pairs.is_none() && pfc.enabled {
-        adapter.warn_of_early_frames(&s_adapter, root.section("topology")?.line("routing"), warnings);
-    }
+    let is_lossless = set == ParameterSet::Plain && pfc.enabled;
+    let routing = root.section("topology")?.line("routing");
+    adapter.warn_of_early_frames(&s_adapter, (pairs.as_ref(), is_lossless), routing, warnings);
     let s_buffer = root.section("buffer")?;
     let buffer = SharedBuffer::read(&s_buffer, set)?;
     buffer.check(&s_buffer, &s_switch, &s_pfc)?;
@@ -597,20 +590,37 @@ fn idle_oversubscription(doc: &Document, scenario: &Scenario) -> Result<Option<W
     Ok((is_given && !is_used).then(|| scenario.locations.warning(KEY, message)))
 }
 
+/// Whether a sweep has an axis of such a key.
+fn has_axis(doc: &Document, is_such: impl Fn(&str) -> bool) -> Result<bool> {
+    Ok(sweep::shown(doc)?.iter().any(|shown| is_such(&shown.axis.key)))
+}
+
 /// A warning of an `[xco]` that nothing turns on.
 fn idle_xco(doc: &Document, scenario: &Scenario) -> Result<Option<Warning>> {
     let is_given = Section::root(doc, &ROOT)?.has("xco");
-    let says = scenario.locations.line_of("xco.enabled").is_some()
-        || sweep::shown(doc)?.iter().any(|shown| shown.axis.key.starts_with("xco"));
+    let says = scenario.locations.line_of("xco.enabled").is_some() || has_axis(doc, |key| key.starts_with("xco"))?;
     let message = "`[xco]` without `enabled = true` changes nothing";
     Ok((is_given && !says).then(|| scenario.locations.warning("xco", message)))
 }
 
 /// A warning of a watchdog of pauses that no variant has.
 fn idle_watchdog(doc: &Document, scenario: &Scenario) -> Result<Option<Warning>> {
+    /// Keys that decide about pauses.
+    const DECIDE: [&str; 6] = [
+        "pfc.enabled",
+        "scenario.parameters",
+        "scenario.flow_control",
+        "scenario.hypervisor",
+        "switch.sonic",
+        "switch.sonic_port",
+    ];
     let is_given = Section::root(doc, &ROOT)?.section("pfc")?.has("watchdog");
-    let may_pause = scenario.pfc.enabled
-        || sweep::shown(doc)?.iter().any(|shown| ["pfc", "scenario"].iter().any(|key| shown.axis.key.starts_with(key)));
+    // An axis may be a whole section.
+    let decides = |axis: &str| {
+        let is_in = |key: &&str| key.strip_prefix(axis).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        DECIDE.iter().any(is_in)
+    };
+    let may_pause = scenario.pfc.enabled || has_axis(doc, decides)?;
     let message = "`[pfc.watchdog]` has no effect: switches send no pauses; set pfc.enabled = true";
     Ok((is_given && !may_pause).then(|| scenario.locations.warning("pfc.watchdog", message)))
 }
@@ -618,8 +628,7 @@ fn idle_watchdog(doc: &Document, scenario: &Scenario) -> Result<Option<Warning>>
 /// A warning of a default that is not what it was, for one version.
 fn changed_default(doc: &Document, scenario: &Scenario) -> Result<Option<Warning>> {
     const KEY: &str = "topology.routing";
-    let is_chosen =
-        scenario.locations.line_of(KEY).is_some() || sweep::shown(doc)?.iter().any(|shown| shown.axis.key == KEY);
+    let is_chosen = scenario.locations.line_of(KEY).is_some() || has_axis(doc, |key| key == KEY)?;
     let changed = !is_chosen
         && scenario.topology.routing == Routing::Hash
         && !matches!(scenario.topology.shape, Shape::Hpcc { .. })

@@ -16,8 +16,8 @@ impl PartialEq for Locations {
 }
 
 impl Locations {
-    pub(super) fn new(document: Arc<Document>) -> Locations {
-        Locations(Some(document))
+    pub(super) fn new(document: Document) -> Locations {
+        Locations(Some(Arc::new(document)))
     }
 
     /// An error at a dotted key, as "topology.link_delay", or at as much of it as the file gives; at the topology, which

@@ -181,9 +181,7 @@ pub(super) fn shown(doc: &Document) -> Result<Vec<Shown>> {
     let labels = |values: &[Node]| values.iter().map(Node::label).collect::<Vec<_>>();
     let of_file: Vec<(String, Vec<String>)> =
         written(doc)?.iter().filter(|axis| !axis.is_override()).map(|axis| (axis.key(), labels(axis.values))).collect();
-    let show = |key: String, given: Vec<String>, is_fixed: bool| {
-        let mut seen = BTreeSet::new();
-        let values: Vec<String> = given.into_iter().filter(|value| seen.insert(value.clone())).collect();
+    let show = |key: String, values: Vec<String>, is_fixed: bool| {
         let in_file = of_file.iter().find(|axis| axis.0 == key).map_or(&values, |axis| &axis.1);
         // The first of equal values.
         let found: BTreeMap<&String, usize> = in_file.iter().enumerate().rev().map(|(i, value)| (value, i)).collect();

@@ -113,33 +113,31 @@ impl Adapter {
         Ok(())
     }
 
-    /// Warns of flows beside queue pairs whose frames overtake each other: the default of `buffer`, which is for packets of
-    /// queue pairs, has no room for those that wait.
-    pub(crate) fn warn_of_paths(
+    /// Warns of frames that overtake each other where the default of `buffer` may have no room for those that wait: beside
+    /// queue pairs, whose packets it is for, and on lossless paths without queue pairs.
+    pub(crate) fn warn_of_early_frames(
         &self,
         s: &Section<'_>,
-        pairs: &QueuePairs,
+        (pairs, is_lossless): (Option<&QueuePairs>, bool),
         routing: (String, u32),
         warn: &mut Vec<Warning>,
     ) {
-        if self.resequencing.is_none() || s.has("buffer") || !pairs.has_others {
-            return;
-        }
-        let message = "frames take several paths, and those of other transports than RoCE wait in `adapter.buffer` if they \
-                       overtake others: it holds two frames by default; give adapter.buffer, as \"512 KB\", or set \
-                       routing = \"ecmp\"";
-        warn.push(Warning { file: routing.0, line: routing.1, message: message.into() });
-    }
-
-    /// Warns of lossless paths on which frames overtake each other: the default of `buffer` may have no room for those that
-    /// wait.
-    pub(crate) fn warn_of_early_frames(&self, s: &Section<'_>, routing: (String, u32), warn: &mut Vec<Warning>) {
         if self.resequencing.is_none() || s.has("buffer") {
             return;
         }
-        let message = "frames take several paths, and those that overtake others wait in `adapter.buffer`, 512 KB by default: \
-                       where many hosts send to one, TCP sends again what finds no room there; give adapter.buffer, as \
-                       \"4 MB\", or set routing = \"ecmp\"";
+        let message = match pairs {
+            Some(pairs) if pairs.has_others => {
+                "frames take several paths, and those of other transports than RoCE wait in `adapter.buffer` if they \
+                 overtake others: it holds two frames by default; give adapter.buffer, as \"512 KB\", or set \
+                 routing = \"ecmp\""
+            }
+            None if is_lossless => {
+                "frames take several paths, and those that overtake others wait in `adapter.buffer`, 512 KB by default: \
+                 where many hosts send to one, TCP sends again what finds no room there; give adapter.buffer, as \
+                 \"4 MB\", or set routing = \"ecmp\""
+            }
+            _ => return,
+        };
         warn.push(Warning { file: routing.0, line: routing.1, message: message.into() });
     }
 }

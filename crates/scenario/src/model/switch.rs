@@ -485,13 +485,13 @@ impl Pfc {
                 )
                 .hint("headroom must have room for the response that is simulated"));
         }
-        let Some(buffer) = buffer.filter(|_| self.enabled) else {
-            return match self.enabled {
-                true => Err(s
-                    .error_at(&["enabled"], "a lossless priority waits in bytes, and switch.buffer counts packets")
-                    .hint("give switch.buffer in bytes, as \"100 KB\"")),
-                false => Ok(()),
-            };
+        if !self.enabled {
+            return Ok(());
+        }
+        let Some(buffer) = buffer else {
+            return Err(s
+                .error_at(&["enabled"], "a lossless priority waits in bytes, and switch.buffer counts packets")
+                .hint("give switch.buffer in bytes, as \"100 KB\""));
         };
         if self.xoff > buffer {
             return Err(s

@@ -2,6 +2,7 @@
 
 use super::json::{ConfigDb, Place, Row, Text};
 use super::ports::{CLASSES, Ports};
+use super::watchdog::PortWatchdog;
 use crate::setting::shown;
 use crate::tree::{Entry, Node, Span, Table, Value};
 use crate::{Error, Length, Quantity, Result, Warning};
@@ -233,7 +234,7 @@ impl<'a> Conversion<'a> {
         let groups = self.ports.map(port, "tc_to_pg_map", "TC_TO_PRIORITY_GROUP_MAP")?;
         let queues = self.ports.map(port, "tc_to_queue_map", "TC_TO_QUEUE_MAP")?;
         let pfc_to_group = self.ports.map(port, "pfc_to_pg_map", "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP")?;
-        let paused = self.pfc_priorities(port)?;
+        let paused = self.priorities(port, "pfc_enable")?;
         let class = |tc: usize| {
             let (group, queue) = (groups[tc], queues[tc]);
             let profile = |row: Option<&'a Row>| row.map(|row| self.profile(row)).transpose();
@@ -257,12 +258,7 @@ impl<'a> Conversion<'a> {
         Ok(core::array::from_fn(|tc| all[tc].clone()))
     }
 
-    /// The priorities for which a port pauses and is paused.
-    fn pfc_priorities(&self, port: &str) -> Result<Vec<u8>> {
-        self.priorities(port, "pfc_enable")
-    }
-
-    /// A list of priorities of a port.
+    /// A list of priorities of a port: those for which it pauses and is paused (`pfc_enable`), or those of its watchdog.
     fn priorities(&self, port: &str, field: &str) -> Result<Vec<u8>> {
         let Some(list) = self.ports.field(port, field) else { return Ok(Vec::new()) };
         let parts = list.value.split(',').map(str::trim).filter(|part| !part.is_empty());
@@ -323,7 +319,7 @@ impl<'a> Conversion<'a> {
         self.set("pfc", "lossless", Value::List(lossless.iter().map(number).collect()), list.at);
         let stops = self.ports.map(port, "pfc_to_queue_map", "MAP_PFC_PRIORITY_TO_QUEUE")?;
         let pfc_to_group = self.ports.map(port, "pfc_to_pg_map", "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP")?;
-        let paused = self.pfc_priorities(port)?;
+        let paused = self.priorities(port, "pfc_enable")?;
         let mut looked_up = BTreeSet::new();
         for tc in lossless {
             let class = &classes[tc];
@@ -383,21 +379,24 @@ impl<'a> Conversion<'a> {
 
     /// The PFC watchdog, on whose settings the ports agree.
     fn watchdog(&mut self, ports: &[&str]) -> Result<()> {
-        let first = super::watchdog::of_row(self.db, self.ports.watchdog(ports[0]))?;
+        let read = |row: Option<&Row>| row.map(|row| PortWatchdog::of(self.db, row)).transpose();
+        let row = self.ports.watchdog(ports[0]);
+        let first = read(row)?;
         for port in &ports[1..] {
-            let other = super::watchdog::of_row(self.db, self.ports.watchdog(port))?;
-            if other.map(|w| w.settings) != first.map(|w| w.settings) {
-                let at = other.or(first).map_or(Place::default(), |w| w.at);
+            let other = self.ports.watchdog(port);
+            if read(other)? != first {
+                let at = other.or(row).map_or(Place::default(), |row| row.key.at);
                 let message = format!("{} and {port} differ in the PFC watchdog", ports[0]);
                 return Err(self.db.error(at, message).hint(self.choice(ports[0])));
             }
         }
-        let Some(watchdog) = first else { return Ok(()) };
+        let (Some(watchdog), Some(row)) = (first, row) else { return Ok(()) };
+        let at = row.key.at;
         let mut table = Table::default();
         for (key, value) in watchdog.keys() {
-            table.entries.push(entry(key, value, watchdog.at));
+            table.entries.push(entry(key, value, at));
         }
-        self.set("pfc", "watchdog", Value::Table(table), watchdog.at);
+        self.set("pfc", "watchdog", Value::Table(table), at);
         if let Some(list) = self.ports.field(ports[0], "pfcwd_sw_enable")
             && self.priorities(ports[0], "pfcwd_sw_enable")? != self.priorities(ports[0], "pfc_enable")?
         {

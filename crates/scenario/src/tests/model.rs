@@ -303,6 +303,9 @@ fn settings_of_pauses_that_help_little_are_told() {
     assert!(warned("[pfc.watchdog]\n", idle));
     assert!(!warned("[pfc]\nenabled = true\n[pfc.watchdog]\n", idle));
     assert!(!warned("[pfc.watchdog]\n[sweep]\npfc.enabled = [false, true]\n", idle));
+    assert!(!warned("[pfc.watchdog]\n[sweep]\npfc = [{ enabled = true }, { enabled = false }]\n", idle));
+    assert!(!warned("[pfc.watchdog]\n[sweep]\nscenario.flow_control = [\"LL\", \"LZ\"]\n", idle));
+    assert!(warned("[pfc.watchdog]\n[sweep]\nscenario.seed = [1, 2]\n", idle));
     let lossy = "set pfc.enabled = true";
     assert!(warned("transport = \"roce\"\n", lossy));
 }
