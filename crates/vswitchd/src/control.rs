@@ -1,14 +1,14 @@
 //! The control socket: one JSON object per line in each direction, for the owner of the switch only.
-//! A client sends a request (`{"op": "show"}`) and gets `{"ok": ...}` or `{"error": "..."}`, for some
-//! reasons `{"refused": {...}}`. A program that attaches to a port
-//! in shared memory gets the three descriptors of its port with the answer. It keeps the connection open as long as it uses the
-//! port.
+//! A client sends a request (`{"op": "show"}`) and gets `{"ok": ...}` or `{"error": "..."}`, for some reasons
+//! `{"refused": {...}}`. A program that attaches to a port in shared memory gets the three descriptors of its port with the
+//! answer. It keeps the connection open as long as it uses the port.
 
 use super::capture;
 use super::served::{Served, reload};
 use super::status::{MacTable, Status, mac_text};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde::{Deserialize, Serialize};
+use sluicenet_dataplane::confine::files::folder_of;
 pub use sluicenet_socket::attach::{Attachment, attach};
 use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -135,9 +135,7 @@ impl Socket {
     /// Creates the socket; an error if a program answers there already.
     pub fn bind(path: &Path) -> io::Result<Socket> {
         let context = |e: io::Error| io::Error::new(e.kind(), format!("control socket {}: {e}", path.display()));
-        if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
-            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(context)?;
-        }
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder_of(path)).map_err(context)?;
         if UnixStream::connect(path).is_ok() {
             return Err(context(io::Error::new(ErrorKind::AddrInUse, "a program answers there already")));
         }

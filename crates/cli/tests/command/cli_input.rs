@@ -132,7 +132,6 @@ fn bad_input_is_one_clear_error_and_leaves_nothing() {
     }
 }
 
-#[cfg(unix)]
 #[test]
 fn warnings_are_told_before_the_error_that_follows() {
     let dir = Dir::new("cli-warned");
@@ -174,6 +173,7 @@ fn the_bytes_that_a_load_counts_are_told() {
     assert!(load("load_basis = \"wire\"\n").ends_with("60 % of every host's link (wire)"));
 }
 
+#[cfg(unix)]
 #[test]
 fn what_is_no_file_is_refused_at_once() {
     let dir = Dir::new("cli-pipe");
