@@ -58,6 +58,7 @@ class Summary(TypedDict):
     bound_us: float | None
     simulated_us: float | None
     packet_hops: int | None
+    packets_end_to_end: int | None
     lossless_violations: int | None
     left_out: int | None
     messages: list[int] | None

@@ -48,6 +48,10 @@ pub struct Figures {
     pub wall_s: f64,
     /// Packet-hops per CPU second.
     pub packet_hops_per_cpu_s: f64,
+    /// Segments and acknowledgements that one host sent and another received.
+    pub packets_end_to_end: u64,
+    /// Of these, per CPU second.
+    pub packets_end_to_end_per_cpu_s: f64,
     /// Most memory held, in bytes.
     pub peak_rss_bytes: u64,
     /// Frames dropped.
@@ -144,6 +148,8 @@ fn figures(ft: &FatTree, threads: usize, o: &Outcome) -> Figures {
         cpu_s: o.cpu_s,
         wall_s: o.wall_s,
         packet_hops_per_cpu_s: hops as f64 / o.cpu_s.max(0.01),
+        packets_end_to_end: o.totals.end_to_end,
+        packets_end_to_end_per_cpu_s: o.totals.end_to_end as f64 / o.cpu_s.max(0.01),
         peak_rss_bytes: sluicenet_records::peak_rss_bytes(),
         drops: o.totals.dropped,
         goodput_gbps: o.tcp_bytes as f64 * 8.0 / seconds / 1e9,

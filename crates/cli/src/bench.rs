@@ -563,6 +563,8 @@ impl Ft {
             t.row(["packet-hops", &count(f.packet_hops)]);
             t.row(["CPU", &format!("{:.2} s in {:.2} s on {} threads", f.cpu_s, f.wall_s, f.threads)]);
             t.row(["rate", &format!("{}packet-hops per CPU second", short(f.packet_hops_per_cpu_s))]);
+            let rate = short(f.packets_end_to_end_per_cpu_s);
+            t.row(["packets end to end", &format!("{} ({rate}/CPU s)", count(f.packets_end_to_end))]);
             t.row(["memory", &format!("{}B at most", short(f.peak_rss_bytes as f64))]);
             t.row(["goodput", &format!("{:.2} Gb/s", f.goodput_gbps)]);
             t.row(["drops", &count(f.drops)]);

@@ -3,7 +3,7 @@
 use super::table::{Table, count, percent_change, short, time};
 use serde::Serialize;
 use sluicenet_experiment::run::{Completion, Figures};
-use sluicenet_records::RunLog;
+use sluicenet_records::{Profile, RunLog};
 
 /// Flows without an end that the table shows one by one.
 const STREAMS_SHOWN: usize = 16;
@@ -95,10 +95,16 @@ pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
     fact("simulated time", time(f.simulated_us));
     if packets {
         let cost = log.map_or(String::new(), |l| {
-            let rate = f.packet_hops as f64 / l.cpu_seconds.max(0.01);
-            format!(" in {:.2} CPU s ({}/CPU s), {:.2} s", l.cpu_seconds, short(rate), l.wall_seconds)
+            format!(
+                " in {:.2} CPU s ({}/CPU s), {:.2} s",
+                l.cpu_seconds,
+                short(l.per_cpu_s(f.packet_hops)),
+                l.wall_seconds
+            )
         });
         fact("packet-hops", format!("{}{cost}", count(f.packet_hops)));
+        let rate = log.map_or(String::new(), |l| format!(" ({}/CPU s)", short(l.per_cpu_s(f.packets_end_to_end))));
+        fact("packets end to end", format!("{}{rate}", count(f.packets_end_to_end)));
     } else if let Some(l) = log {
         fact("took", format!("{:.2} CPU s, {:.2} s", l.cpu_seconds, l.wall_seconds));
     }
@@ -116,9 +122,14 @@ pub(super) struct Printed<'a> {
     pub wall_s: Option<f64>,
     /// Packet-hops per CPU second.
     pub packet_hops_per_cpu_s: Option<f64>,
+    /// Packets from end to end per CPU second.
+    pub packets_end_to_end_per_cpu_s: Option<f64>,
     /// How many times sooner than under LL, in a sweep over flow controls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gain: Option<f64>,
+    /// The shares of its stages in the CPU time, with `--profile`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<&'a Profile>,
     /// Where its records are.
     pub records: Option<String>,
     /// Where its page is.
@@ -131,8 +142,10 @@ impl<'a> Printed<'a> {
             figures,
             cpu_s: log.map(|l| l.cpu_seconds),
             wall_s: log.map(|l| l.wall_seconds),
-            packet_hops_per_cpu_s: log.map(|l| figures.packet_hops as f64 / l.cpu_seconds.max(0.01)),
+            packet_hops_per_cpu_s: log.map(|l| l.per_cpu_s(figures.packet_hops)),
+            packets_end_to_end_per_cpu_s: log.map(|l| l.per_cpu_s(figures.packets_end_to_end)),
             gain: None,
+            profile: None,
             records: None,
             report: None,
         }

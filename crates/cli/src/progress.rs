@@ -1,6 +1,6 @@
 //! Progress on stderr: simulated time, packet-hops a second, an estimate of the time left.
 
-use super::table::{short, time};
+use super::table::{lasting, short, time};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sluicenet_experiment::run::Progress;
 use std::io::IsTerminal;
@@ -22,6 +22,8 @@ pub(super) struct Bar {
 struct State {
     cells: Vec<Cell>,
     drawn: Instant,
+    /// The time that was expected before the start, which stands until there is a better one.
+    expected_s: Option<f64>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -46,8 +48,14 @@ impl Bar {
         }
         let start = Instant::now();
         let cells = weights.iter().map(|&weight| Cell { weight, ..Cell::default() }).collect();
-        let state = State { cells, drawn: start };
+        let state = State { cells, drawn: start, expected_s: None };
         Bar { bar, start, state: Mutex::new(state) }
+    }
+
+    /// So many seconds are expected, if that is known: the bar shows them until a part of the work is done.
+    pub fn expect(&self, seconds: Option<f64>) {
+        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        state.expected_s = seconds;
     }
 
     /// A run says how far it is.
@@ -63,7 +71,7 @@ impl Bar {
         }
         state.drawn = Instant::now();
         let simulated = (state.cells.len() == 1).then(|| format!("{} simulated, ", time(p.now.as_ps() as f64 / 1e6)));
-        self.draw(&state.cells, &simulated.unwrap_or_default());
+        self.draw(state, &simulated.unwrap_or_default());
     }
 
     /// Work that is no run says which part of it is done, from 0 to 1.
@@ -77,10 +85,11 @@ impl Bar {
     pub fn finished(&self, cell: usize) {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         state.cells[cell] = Cell { done: 1.0, finished: true, ..state.cells[cell] };
-        self.draw(&state.cells, "");
+        self.draw(&state, "");
     }
 
-    fn draw(&self, cells: &[Cell], simulated: &str) {
+    fn draw(&self, state: &State, simulated: &str) {
+        let cells = &state.cells;
         let elapsed = self.start.elapsed().as_secs_f64();
         let all: f64 = cells.iter().map(|c| c.weight).sum();
         let done = cells.iter().map(|c| c.weight * c.done).sum::<f64>() / all.max(f64::MIN_POSITIVE);
@@ -91,7 +100,7 @@ impl Bar {
             n => format!("{} of {n} runs, ", cells.iter().filter(|c| c.finished).count()),
         };
         let left = match left(done, elapsed) {
-            left if left.is_empty() => left,
+            left if left.is_empty() => state.expected_s.map_or(left, |s| format!(", about {} expected", lasting(s))),
             left => format!(", {left}"),
         };
         self.bar.set_position((done * STEPS as f64) as u64);
@@ -107,7 +116,7 @@ impl Bar {
 /// The time left; nothing in the first moments, when an estimate would be wild.
 fn left(done: f64, elapsed_s: f64) -> String {
     match done > 0.01 && elapsed_s > 0.5 {
-        true => format!("{:.0} s left", elapsed_s * (1.0 - done) / done),
+        true => format!("{} left", lasting(elapsed_s * (1.0 - done) / done)),
         false => String::new(),
     }
 }

@@ -3,12 +3,15 @@
 use super::failure::Failure;
 use super::figures::{Printed, table};
 use super::files::{self, REPORT};
+use super::profile;
 use super::progress::Bar;
 use super::rerun::again;
 use super::results::read_cell;
-use super::{Global, Overrides, interrupt, output};
+use super::{Global, Overrides, estimate, interrupt, output};
 use sluicenet_experiment::run::{self, Figures, Job, Options};
-use sluicenet_records::{Existing, RunLog, SUMMARY};
+use sluicenet_profile::Profiler;
+use sluicenet_proto::time::Instant;
+use sluicenet_records::{Existing, Profile, RunLog, SUMMARY};
 use sluicenet_report as report;
 use sluicenet_scenario::Scenario;
 use std::path::{Path, PathBuf};
@@ -33,6 +36,10 @@ pub(super) struct Run {
     /// the same for any number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    /// Show the share of each stage in the run's CPU time; with -o also profile.json and profile.folded, from which flame graphs
+    /// are drawn
+    #[arg(long)]
+    profile: bool,
     /// Replace a result in DIR
     #[arg(long, conflicts_with = "resume", requires = "output")]
     force: bool,
@@ -68,6 +75,9 @@ impl Run {
         output::warnings(&loaded.warnings, global);
         // Where everything is fixed there is a run to show and no table.
         let has_tables = self.world == World::Simulated && !loaded.scenario.tables.is_empty() && loaded.is_varied();
+        if self.profile {
+            self.check_profile(has_tables && self.output.is_none())?;
+        }
         if has_tables && self.output.is_none() {
             let workers = self.threads.map_or_else(super::cells::cores, usize::from);
             return super::tables::main(&loaded, workers, global);
@@ -110,6 +120,7 @@ impl Run {
             return super::testbed::run_base(&self.file, &loaded, global);
         }
         let job = Job::new(&loaded);
+        let threads: usize = self.threads.unwrap_or(1).into();
         let bar = Bar::new(&[1.0], global.quiet);
         let existing = match (self.force, self.resume) {
             (true, _) => Existing::Force,
@@ -117,32 +128,59 @@ impl Run {
             _ => Existing::Refuse,
         };
         let options = Options {
-            threads: self.threads.unwrap_or(1).into(),
+            threads,
             out: self.output.clone(),
             existing,
             interrupt: interrupt::of_a_run(),
-            progress: &mut |p| bar.update(0, p),
+            progress: &mut |p| {
+                // Nothing is done yet: the network is built, and the run starts.
+                if p.hops == 0 && p.now == Instant::ZERO && !global.quiet {
+                    bar.expect(estimate::tell(&job.scenario, threads));
+                }
+                bar.update(0, p);
+            },
         };
+        let profiler = if self.profile { Some(profile::start()?) } else { None };
         let outcome = run::run(&job, options);
         bar.clear();
-        let (figures, log) = match outcome? {
+        let profiled = profiler.map(Profiler::finish);
+        let (figures, log, profile) = match outcome? {
             Some(outcome) => {
                 if !global.quiet {
                     outcome.warnings.iter().for_each(|w| output::note(&w.to_string()));
+                }
+                if let (Some(profiled), Some(dir)) = (&profiled, &self.output) {
+                    profiled.profile.write(&profiled.folded, dir)?;
                 }
                 let figures = Figures::of(&job, &outcome);
                 let log = RunLog {
                     wall_seconds: outcome.wall_s,
                     cpu_seconds: outcome.cpu_s,
                     packet_hops: outcome.hops,
+                    packets_end_to_end: outcome.totals.end_to_end,
                     ..RunLog::default()
                 };
-                (figures, Some(log))
+                (figures, Some(log), profiled.map(|profiled| profiled.profile))
             }
-            None => self.kept(global)?,
+            None => {
+                let (figures, log) = self.kept(global)?;
+                (figures, log, None)
+            }
         };
-        self.print(&figures, log.as_ref(), global)?;
+        self.print(&figures, log.as_ref(), profile.as_ref(), global)?;
         verdict(&figures)
+    }
+
+    /// Refuses `--profile` where several runs share this process, and where there is no simulated run.
+    fn check_profile(&self, runs_all: bool) -> Result<(), Failure> {
+        let refuse = |why: &str| Err(Failure::Input(format!("--profile: {why}")));
+        match self.world {
+            World::Testbed => refuse("an option of the simulator; perf profiles the programs of a testbed"),
+            World::Simulated if runs_all => {
+                refuse("of one run, and this scenario's tables are of several: -o DIR, or --set, selects one")
+            }
+            World::Simulated => Ok(()),
+        }
     }
 
     /// The figures of an earlier result.
@@ -157,8 +195,15 @@ impl Run {
         Ok((figures, RunLog::read(dir).ok()))
     }
 
-    fn print(&self, figures: &Figures, log: Option<&RunLog>, global: Global) -> Result<(), Failure> {
+    fn print(
+        &self,
+        figures: &Figures,
+        log: Option<&RunLog>,
+        profile: Option<&Profile>,
+        global: Global,
+    ) -> Result<(), Failure> {
         let mut printed = Printed::new(figures, log);
+        printed.profile = profile;
         let mut where_to = String::new();
         if let Some(dir) = &self.output {
             let page = dir.join(REPORT);
@@ -174,7 +219,8 @@ impl Run {
             output::json(&printed);
         } else {
             let head = format!("{}, seed {}, {}", figures.scenario, figures.seed, figures.status);
-            output::print(&format!("\n  {head}\n\n{}{where_to}", table(figures, log)));
+            let shares = profile.map_or_else(String::new, profile::table);
+            output::print(&format!("\n  {head}\n\n{}{shares}{where_to}", table(figures, log)));
         }
         Ok(())
     }

@@ -8,9 +8,8 @@ use super::rerun::{again, quoted, set_options};
 use super::slurm::{JobArray, check_build, tasks_for};
 use super::table::{NONE, Table, count, counted, short, time};
 use super::{Global, Overrides, interrupt, output};
-use sluicenet_experiment::sweep::{
-    self, Cell, Configuration, Found, Shard, SweepRun, SweepSummary, expected_bytes, longest_first,
-};
+use sluicenet_experiment::estimate::expected_bytes;
+use sluicenet_experiment::sweep::{self, Cell, Configuration, Found, Shard, SweepRun, SweepSummary, longest_first};
 use sluicenet_records::{Existing, RunLog, Sharing, claim_sweep};
 use sluicenet_report as report;
 use sluicenet_report::explain::{self, Group, Seen};
@@ -402,9 +401,15 @@ impl Results<'_> {
         let ran = || self.done.iter().filter(|d| !d.kept);
         let cpu: f64 = ran().filter_map(|d| d.log.as_ref()).map(|l| l.cpu_seconds).fold(0.0, |a, b| a + b);
         let hops: u64 = ran().map(|d| d.figures.packet_hops).sum();
+        let ends: u64 = ran().map(|d| d.figures.packets_end_to_end).sum();
         let cost = match ran().count() {
             0 => "all runs were complete already".into(),
-            _ => format!("{}hops in {cpu:.1} CPU s ({}/CPU s)", short(hops as f64), short(hops as f64 / cpu.max(0.01))),
+            _ => {
+                let of = |name: &str, n: u64| format!("{}{name}", short(n as f64).trim_end());
+                let rate = |n: u64| format!("{}/CPU s", short(n as f64 / cpu.max(0.01)));
+                let hops = format!("{} in {cpu:.1} CPU s ({})", of(" hops", hops), rate(hops));
+                format!("{hops}, {} ({})", of(" packets end to end", ends), rate(ends))
+            }
         };
         let page = self.dir.join(REPORT);
         format!("\n  cost     {cost}\n  records  {}\n  report   {}\n", self.dir.display(), page.display())

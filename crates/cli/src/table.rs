@@ -123,6 +123,17 @@ pub(super) fn short(x: f64) -> String {
     format!("{value:.1} {unit}")
 }
 
+/// A time of waiting in the largest unit of which it has two, without digits that nobody needs.
+pub(super) fn lasting(seconds: f64) -> String {
+    const UNITS: [(f64, &str); 4] = [(86_400.0, "days"), (3_600.0, "h"), (60.0, "min"), (1.0, "s")];
+    let (unit, name) = UNITS.into_iter().find(|unit| seconds >= 2.0 * unit.0).unwrap_or((1.0, "s"));
+    let digits = if seconds < 1.0 { 1 } else { 0 };
+    match seconds / unit {
+        n if n < 1e6 => format!("{n:.digits$} {name}"),
+        n => format!("{n:.1e} {name}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,6 @@
 //! `validate`: a scenario read, built and looked over, but not run.
 
+use super::estimate::{Expected, UNKNOWN};
 use super::failure::Failure;
 use super::table::{Table, count, counted};
 use super::{Global, Overrides, output};
@@ -48,6 +49,8 @@ struct Findings {
     /// Those of workloads that have one, with the bytes that they count.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     loads: Vec<String>,
+    /// The expected work and time of its base; none where the scenario does not bound it.
+    expected: Option<Expected>,
     warnings: Vec<String>,
 }
 
@@ -109,10 +112,12 @@ impl Validate {
             cells.push(Variant::of(v, &outline.warnings));
         }
         let built = build::build(s)?;
+        let expected = Expected::of(s, 1);
         let (is_tree, counts) = (built.plan.tree().is_some(), s.topology.counts());
         let mut warnings: Vec<&Warning> = loaded.warnings.iter().chain(&built.warnings).collect();
         warnings.extend(variants.iter().flat_map(|v| &v.warnings).filter(|w| !loaded.warnings.contains(w)));
-        let warnings: Vec<String> = warnings.into_iter().map(Warning::to_string).collect();
+        let mut warnings: Vec<String> = warnings.into_iter().map(Warning::to_string).collect();
+        warnings.extend(expected.as_ref().and_then(Expected::warning));
         let cycle = match (s.pfc.enabled, is_tree) {
             (false, _) => "none possible: no lossless class",
             (true, true) => "none: up and then down a tree",
@@ -142,6 +147,7 @@ impl Validate {
             window_ns: engine.window().as_ps() as f64 / 1e3,
             workloads: s.workloads.iter().map(|w| w.kind()).collect(),
             loads: loads.collect(),
+            expected,
             warnings,
         };
         findings.cells.iter_mut().for_each(|cell| cell.warnings.retain(|w| !findings.warnings.contains(w)));
@@ -212,6 +218,7 @@ impl Findings {
         if !self.loads.is_empty() {
             t.row(["load", &self.loads.join(", ")]);
         }
+        t.row(["takes", &self.expected.as_ref().map_or_else(|| UNKNOWN.into(), Expected::text)]);
         if self.variants > 1 {
             t.row(["sweep", &format!("{} variants", count(self.variants as u64))]);
         }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::RecordError;
 use super::manifest::{Manifest, RunInfo, Status};
+use super::profile::{FOLDED, PROFILE};
 use super::tables::TABLES;
 use crate::text::counted;
 use serde::Deserialize;
@@ -27,11 +28,13 @@ pub const CAPTURE: &str = "capture.pcapng";
 /// File name of the table of a sweep's runs.
 pub const CELLS: &str = "cells.parquet";
 /// Files computed from records. They are removed with the records, and do not count as a result by themselves.
-const MADE_OF_RECORDS: [&str; 8] = [
+const MADE_OF_RECORDS: [&str; 10] = [
     SUMMARY,
     CELLS,
     CAPTURE,
     "report.html",
+    PROFILE,
+    FOLDED,
     // The exports, under the names that they have without `-o`.
     "hpcc-fct.txt",
     "hpcc-pfc.txt",

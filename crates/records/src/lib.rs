@@ -25,6 +25,7 @@ mod files;
 mod manifest;
 mod new_file;
 mod part;
+mod profile;
 mod reader;
 mod sheet;
 pub mod stats;
@@ -44,6 +45,7 @@ pub use files::{
 };
 pub use manifest::{Input, Manifest, PartInfo, RunInfo, RunLog, Status, peak_rss_bytes, sha256_hex};
 pub use new_file::NewFile;
+pub use profile::{FOLDED, PROFILE, Profile, StageShare};
 pub use reader::{measured_from, read, read_parts};
 pub use sheet::{SheetColumn, SheetValues, write_sheet};
 pub use tables::{

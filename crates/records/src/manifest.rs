@@ -265,6 +265,9 @@ pub struct RunLog {
     pub cpu_seconds: f64,
     /// Frames sent on links.
     pub packet_hops: u64,
+    /// Packets from end to end.
+    #[serde(default)]
+    pub packets_end_to_end: u64,
     /// Threads used.
     pub threads: u32,
     /// Highest resident memory, if the system tells.
@@ -279,6 +282,11 @@ impl RunLog {
         let path = dir.join(RUN_LOG);
         let text = fs::read_to_string(&path).map_err(RecordError::io(&path, "read"))?;
         serde_json::from_str(&text).map_err(|e| RecordError::corrupt(&path, e))
+    }
+
+    /// A count of the run for each CPU second; a run too short to measure counts as 10 ms.
+    pub fn per_cpu_s(&self, count: u64) -> f64 {
+        count as f64 / self.cpu_seconds.max(0.01)
     }
 
     /// Writes the log into a result directory.

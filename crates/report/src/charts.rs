@@ -10,6 +10,7 @@ use super::format::{bytes_tick, escape, number_tick, time, time_tick};
 use super::model::{Model, Row};
 use super::scale::Scale;
 use super::summary::CURVE_STEPS;
+use sluicenet_records::Profile;
 use sluicenet_records::stats::SizeBucket;
 
 /// Size of a panel in its own units, about pixels on a phone.
@@ -48,6 +49,29 @@ pub(super) fn bars(model: &Model) -> (String, &'static str) {
         svg.finish()
     });
     (panels, axis)
+}
+
+/// The shares of stages in the CPU time of a run, a bar each.
+pub(super) fn shares(profile: &Profile) -> String {
+    const LINE: f64 = 20.0;
+    /// Where bars begin, beside the longest name.
+    const NAMES: f64 = 176.0;
+    /// Room for the percentage behind the longest bar.
+    const PERCENT: f64 = 48.0;
+    let mut svg = Svg::new("Share of each stage in the CPU time, linear");
+    svg.height = LINE * profile.stages.len() as f64 + 8.0;
+    let largest = profile.stages.iter().map(|stage| stage.share).fold(f64::MIN_POSITIVE, f64::max);
+    for (i, stage) in profile.stages.iter().enumerate() {
+        let top = LINE * i as f64 + 4.0;
+        let width = (WIDTH - NAMES - PERCENT) * stage.share / largest;
+        svg.text(NAMES - 7.0, top + 12.0, "end", "", &escape(&stage.stage));
+        svg.raw(&format!(
+            "<rect class=\"fill c0\" x=\"{NAMES}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"15\" rx=\"2\"/>"
+        ));
+        let share = format!("{:.1}\u{202f}%", 100.0 * stage.share);
+        svg.text(NAMES + width + 6.0, top + 12.0, "start", "soft", &share);
+    }
+    format!("<figure>{}</figure>", svg.finish())
 }
 
 fn bar(svg: &mut Svg, model: &Model, row: &Row, scale: Scale, slot: f64) {

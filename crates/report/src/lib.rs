@@ -33,7 +33,9 @@ use over_time::Course;
 pub use over_time::{OverTime, Points, paused_over_time, payload_over_time};
 use sluicenet_experiment::run::{Figures, Streams};
 use sluicenet_records::stats::after_warmup;
-use sluicenet_records::{DropRow, FlowRow, Manifest, QueryRow, RecordError, RunInfo, Status, read, read_parts};
+use sluicenet_records::{
+    DropRow, FlowRow, Manifest, Profile, QueryRow, RecordError, RunInfo, Status, read, read_parts,
+};
 pub use summary::{FlowSamples, FlowSummary, KindSummary, Times, reasons};
 
 /// The result of one run, as the report wants it: reduced, so that a page takes the memory of its numbers, not of its
@@ -62,6 +64,10 @@ pub struct CellInput {
     pub levels: BTreeMap<u8, Level>,
     /// Its course; empty where the run did not end.
     pub over_time: OverTime,
+    /// How its CPU time was shared among its stages, if it was profiled.
+    pub profile: Option<Profile>,
+    /// Frames sent on links, and packets from end to end; zero where the run did not end.
+    pub packets: (u64, u64),
 }
 
 impl CellInput {
@@ -95,6 +101,8 @@ impl CellInput {
             status,
             queries: summary::queries(&queries),
             flows: samples.summarise(),
+            profile: Profile::read(dir),
+            packets: figures.as_ref().map_or((0, 0), |f| (f.packet_hops, f.packets_end_to_end)),
             // Not in the records: a run that did not end has none.
             streams: figures.map_or_else(Streams::default, |figures| figures.streams),
             timeouts,

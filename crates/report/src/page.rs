@@ -51,6 +51,7 @@ pub(super) fn render(model: &Model, inputs: &[&CellInput], options: &Options) ->
         body += &section("Flows", note, &(tables::flows(model) + &curves));
     }
     body += &over_time(model);
+    body += &inputs.iter().filter_map(|input| profile(input)).collect::<String>();
     body += &section("Words", "", &words(model));
     body += &section("What was run", "", &provenance(inputs, options));
 
@@ -133,6 +134,23 @@ fn over_time(model: &Model) -> String {
     }
     let seeds = if model.has_seeds() { " With several seeds, the course is that of the first." } else { "" };
     section("Over time", &format!("Each point covers 1/{INTERVALS} of its run.{seeds}"), &parts)
+}
+
+/// The shares of the stages in the CPU time of a run that was profiled.
+fn profile(input: &CellInput) -> Option<String> {
+    let profile = input.profile.as_ref().filter(|profile| profile.samples > 0)?;
+    let note = format!(
+        "{} samples of the CPU time of this run on its machine, all threads. A sample counts for the stage of the innermost \
+         function that has one.",
+        count(profile.samples)
+    );
+    let name = if input.run.axes.is_empty() { String::new() } else { format!(": {}", escape(&axes(&input.run))) };
+    Some(section(&format!("Where the CPU time went{name}"), &note, &charts::shares(profile)))
+}
+
+/// The settings of a run of a sweep.
+fn axes(run: &RunInfo) -> String {
+    run.axes.iter().map(|(axis, value)| format!("{axis} {value}")).collect::<Vec<_>>().join(", ")
 }
 
 fn panels(figures: &str) -> String {
@@ -268,6 +286,11 @@ fn provenance(inputs: &[&CellInput], options: &Options) -> String {
         seen.push(name);
         let value = |run: &RunInfo| run.parameters.iter().find(|(n, _)| n == name).map_or("", |(_, v)| v).to_owned();
         lines.push((name.clone(), distinct(&value).join(", ")));
+    }
+    let (hops, packets) = inputs.iter().fold((0, 0), |sum, input| (sum.0 + input.packets.0, sum.1 + input.packets.1));
+    if hops > 0 {
+        lines.push(("packets from end to end".into(), count(packets)));
+        lines.push(("packet-hops".into(), count(hops)));
     }
     let mut files: Vec<&Input> = Vec::new();
     for input in runs.iter().flat_map(|run| &run.inputs) {

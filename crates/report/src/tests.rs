@@ -6,7 +6,7 @@ use sluicenet_proto::rng::Rng;
 
 use super::*;
 use sluicenet_experiment::run::{Stream, Streams};
-use sluicenet_records::{DropRow, Input, PortRow, Text};
+use sluicenet_records::{DropRow, Input, PortRow, Profile, StageShare, Text};
 use sluicenet_testkit::Dir;
 
 const MS: f64 = 1e9;
@@ -124,6 +124,8 @@ fn cell(axes: &[(&str, &str)], rng: &mut Rng, seed: u64, (typical, late): (f64, 
         reasons,
         levels,
         over_time: over_time(late, pause > 0),
+        profile: None,
+        packets: (0, 0),
     }
 }
 
@@ -392,6 +394,21 @@ fn no_winner_is_named_where_confidence_intervals_overlap() {
     let cells = [of(key, "LL", 1, 3.0), of(key, "LL", 2, 9.0), of(key, "ZZ", 1, 2.0), of(key, "ZZ", 2, 6.0)];
     let page = html(&cells, &Options::default());
     assert!(page.contains("<h1>No winner is named: the 95\u{202f}% confidence intervals of LL and ZZ overlap.</h1>"));
+}
+
+#[test]
+fn a_profile_is_a_section_with_a_bar_for_each_stage() {
+    let mut input = incast();
+    assert!(!page("unprofiled.html", &[input.clone()], &Options::default()).contains("CPU time"));
+    let stage = |stage: &str, samples: u64| StageShare { stage: stage.into(), samples, share: samples as f64 / 400.0 };
+    input.profile = Some(Profile { samples: 400, stages: vec![stage("TCP", 300), stage("events & <wires>", 100)] });
+    input.packets = (9_000, 1_500);
+    let page = page("profile.html", &[input], &Options::default());
+    assert_balanced(&page);
+    assert!(page.contains("<h2>Where the CPU time went</h2>") && page.contains("400 samples"), "{page}");
+    assert!(page.contains("75.0\u{202f}%") && page.contains("events &amp; &lt;wires&gt;"), "{page}");
+    assert!(page.contains("<dt>packets from end to end</dt><dd>1,500</dd>"), "{page}");
+    assert!(page.contains("<dt>packet-hops</dt><dd>9,000</dd>"), "{page}");
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub struct Totals {
     pub inside: u64,
     /// Pause frames sent.
     pub pauses: u64,
+    /// Delivered to guests alone: the packets of transports from end to end.
+    pub end_to_end: u64,
 }
 
 /// Checks every box, every wire and the whole.
@@ -79,6 +81,7 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
                 let (l, stages) = (s.ledger(), s.report());
                 totals.sent += l.from_guests + l.from_hypervisor;
                 totals.delivered += l.to_guests + l.to_hypervisor;
+                totals.end_to_end += l.to_guests;
                 totals.dropped += l.dropped;
                 totals.inside += l.queued;
                 copies += l.copies;

@@ -3,6 +3,7 @@
 mod cli;
 mod cli_input;
 mod cli_parts;
+mod cli_speed;
 mod cli_stopped;
 mod cli_sweep;
 mod command;

@@ -59,9 +59,12 @@ pub(super) fn execute(
     let line_mbps = line_mbps(s, &plan, &ideal);
     let capture = capture::Capture::start(s, &plan, &mut engine, options.out.as_deref())?;
     let mut collector = Collector::new(s, plan.clone(), bumps, ideal, writer, capture);
+    // The caller can tell what to expect, in time that is not the run's.
+    let total = collect::remaining(&engine);
+    (options.progress)(&Progress { until: until(s), remaining: total, total, ..Progress::default() });
     let clock = if options.threads > 1 { cpu_seconds } else { thread_cpu_seconds };
     let (cpu, wall) = (clock(), std::time::Instant::now());
-    let run = Drive { scenario: s, operator, is_finite: workloads.is_finite(), progress: options.progress };
+    let run = Drive { scenario: s, operator, is_finite: workloads.is_finite(), total, progress: options.progress };
     let (end, deadlock) = match run.drive(&mut engine, &mut collector, options.interrupt) {
         Ok(ended) => ended,
         Err(e) => {
@@ -202,6 +205,8 @@ struct Drive<'a> {
     operator: Operator,
     /// Whether the run ends when every application has ended.
     is_finite: bool,
+    /// Pieces of finite work.
+    total: u64,
     progress: &'a mut dyn FnMut(&Progress),
 }
 
@@ -216,8 +221,7 @@ impl Drive<'_> {
         // A watchdog that gives up a class resolves a circle.
         let pfc = &self.scenario.pfc;
         let has_pauses = pfc.enabled && pfc.watchdog.is_none_or(|watchdog| watchdog.action == WatchdogAction::Alert);
-        let until = self.scenario.duration.map(|d| Instant(d.as_ps()));
-        let total = collect::remaining(engine);
+        let (until, total) = (until(self.scenario), self.total);
         let (mut failure, mut stuck, mut epochs) = (None, None, 0u64);
         let end = engine.run(until.unwrap_or(Instant::MAX), interrupt, &mut |engine, epoch| {
             let (now, hops) = (epoch.now, epoch.hops);
@@ -243,6 +247,11 @@ impl Drive<'_> {
         }
         Ok((end, stuck))
     }
+}
+
+/// When a run ends at the latest, if that is known.
+fn until(s: &Scenario) -> Option<Instant> {
+    s.duration.map(|d| Instant(d.as_ps()))
 }
 
 /// The sums of a run whose frames are all accounted for.

@@ -220,6 +220,10 @@ pub struct Figures {
     pub notifications: u64,
     /// Frames sent on links.
     pub packet_hops: u64,
+    /// Packets from end to end: those of transports, data and acknowledgements alike, that a guest sent and another
+    /// received. Frames of pauses, credits, bridges and other control are none.
+    #[serde(default)]
+    pub packets_end_to_end: u64,
     /// An incast's mean round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean_round_us: Option<f64>,
@@ -296,6 +300,7 @@ impl Figures {
             marked: o.marked,
             notifications: o.notifications,
             packet_hops: o.hops,
+            packets_end_to_end: o.totals.end_to_end,
         }
     }
 

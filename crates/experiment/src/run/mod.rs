@@ -55,7 +55,7 @@ pub struct Options<'a> {
     pub existing: Existing,
     /// Raised by Ctrl-C: the run stops at the end of the epoch and its records stay readable.
     pub interrupt: &'a AtomicBool,
-    /// Told after every epoch.
+    /// Told once before the first epoch, with nothing done, and after every epoch.
     pub progress: &'a mut dyn FnMut(&Progress),
 }
 
@@ -432,6 +432,7 @@ fn write_log(dir: &Path, outcome: &Outcome, threads: usize) -> Result<(), RunErr
         wall_seconds: outcome.wall_s,
         cpu_seconds: outcome.cpu_s,
         packet_hops: outcome.hops,
+        packets_end_to_end: outcome.totals.end_to_end,
         threads: threads as u32,
         peak_memory_bytes: Some(peak_rss_bytes()),
         command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),

@@ -11,7 +11,7 @@ mod summary;
 mod table;
 
 pub use cell::{Cell, Found, Ran, cells, check_same, remove_others};
-pub use cost::{expected_bytes, longest_first};
+pub use cost::longest_first;
 pub use settings::{Setting, typed};
 pub use shard::Shard;
 pub use summary::{Configuration, FlowsBeside, SweepRun, SweepSummary, configurations};

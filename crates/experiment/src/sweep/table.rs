@@ -33,7 +33,7 @@ pub(super) fn columns(runs: &[SweepRun]) -> Vec<SheetColumn> {
         add("streams_jain", of(|f| f.streams.jain));
     }
     type Count = (&'static str, fn(&Figures) -> u64);
-    const COUNTS: [Count; 13] = [
+    const COUNTS: [Count; 14] = [
         ("messages_begun", |f| f.messages.0),
         ("messages_finished", |f| f.messages.1),
         ("left_out", |f| f.left_out),
@@ -47,6 +47,7 @@ pub(super) fn columns(runs: &[SweepRun]) -> Vec<SheetColumn> {
         ("marked", |f| f.marked),
         ("notifications", |f| f.notifications),
         ("packet_hops", |f| f.packet_hops),
+        ("packets_end_to_end", |f| f.packets_end_to_end),
     ];
     for (name, of) in COUNTS {
         add(name, counts(&figures, |f| Some(of(f))));
