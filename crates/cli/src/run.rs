@@ -177,7 +177,7 @@ impl Run {
         match self.world {
             World::Testbed => refuse("an option of the simulator; perf profiles the programs of a testbed"),
             World::Simulated if runs_all => {
-                refuse("of one run, and this scenario's tables are of several: -o DIR, or --set, selects one")
+                refuse("of one run, and this scenario's tables are of several; --set selects one")
             }
             World::Simulated => Ok(()),
         }
