@@ -16,6 +16,7 @@ use sluicenet_proto::cee::qcn::{Message, Notification};
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::rng::mix64;
 use sluicenet_proto::routing::paths::Path;
+use sluicenet_proto::tcp::{Plain, TIMESTAMP_OPTION_BYTES};
 use sluicenet_wire::ipv4::Ecn;
 use sluicenet_wire::seq::SeqNumber;
 use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
@@ -200,7 +201,7 @@ impl Packet {
         if let Some((value, echo)) = segment.timestamps {
             more |= TIMESTAMPS;
             ts = [value, echo];
-            options = 12; // 10 bytes, padded with two no-operations as every stack does
+            options = TIMESTAMP_OPTION_BYTES;
         }
         let mut extra = [0u32; 4];
         if segment.flags.contains(Flags::SYN) {
@@ -244,6 +245,31 @@ impl Packet {
             kind: Kind::Tcp,
             bits: priority | ecn << ECN_SHIFT,
             more,
+            serial: 0,
+        }
+    }
+
+    /// A plain TCP segment in a frame.
+    #[inline(always)]
+    pub fn plain(flow: FlowKey, segment: &Plain, ect: bool, priority: Priority, framing: Framing) -> Packet {
+        let (timestamps, options) = if segment.has_timestamps { (TIMESTAMPS, TIMESTAMP_OPTION_BYTES) } else { (0, 0) };
+        let ecn = if ect { Ecn::Ect0 } else { Ecn::NotEct } as u8;
+        Packet {
+            dst: flow.dst,
+            src: flow.src,
+            sport: flow.sport,
+            dport: flow.dport,
+            len: framing.frame_len(IP_TCP_BYTES + options + segment.len),
+            payload: segment.len,
+            seq: segment.seq.0,
+            ack: segment.ack.0,
+            ts: [segment.timestamps.0, segment.timestamps.1],
+            extra: [0; 4],
+            window: segment.window,
+            flags: segment.flags.0,
+            kind: Kind::Tcp,
+            bits: priority | ecn << ECN_SHIFT,
+            more: timestamps,
             serial: 0,
         }
     }
@@ -300,8 +326,21 @@ impl Packet {
         (self.extra[1] >> 24) as u8
     }
 
+    /// The TCP segment in the packet, if it is plain.
+    #[inline(always)]
+    pub fn plain_segment(&self) -> Option<Plain> {
+        (self.more & (SACK_COUNT | SYN_OPTIONS) == 0).then(|| Plain {
+            seq: SeqNumber(self.seq),
+            ack: SeqNumber(self.ack),
+            timestamps: (self.ts[0], self.ts[1]),
+            has_timestamps: self.more & TIMESTAMPS != 0,
+            flags: Flags(self.flags),
+            window: self.window,
+            len: self.payload,
+        })
+    }
+
     /// The TCP segment in the packet.
-    #[inline]
     pub fn segment(&self) -> Segment {
         let mut segment = Segment {
             seq: SeqNumber(self.seq),

@@ -109,15 +109,15 @@ impl<F: Copy> Pool<F> {
                 slot.frame = *frame;
                 Handle(at)
             }
-            None => self.grow(frame),
+            None => self.grow(*frame),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, frame: &F) -> Handle {
+    fn grow(&mut self, frame: F) -> Handle {
         assert!(self.slots.len() < NONE as usize);
-        self.slots.push(Slot { frame: *frame, next: NONE, origin: 0 });
+        self.slots.push(Slot { frame, next: NONE, origin: 0 });
         Handle(self.slots.len() as u32 - 1)
     }
 

@@ -1,25 +1,27 @@
 //! From the sockets to the chain.
 
 use super::host::{DEADLINES, Host, PACE_TIMER, TX, keep_deadline};
-use super::roce;
+use super::{ServerConfig, roce};
 use crate::adapter::Kind as AdapterKind;
 use crate::deadlines::Delayed;
 use crate::guest::{Body, SocketId};
-use crate::packet::{Address, IP_LIGHT_BYTES, IP_UDP_BYTES, Kind, Packet};
+use crate::packet::{Address, FlowKey, IP_LIGHT_BYTES, IP_UDP_BYTES, Kind, Packet};
 use crate::pool::{Handle, Pool};
-use sluicenet_proto::frame::Frame;
+use sluicenet_proto::frame::{Frame, Priority};
 use sluicenet_proto::loss::{DropReason, Full};
+use sluicenet_proto::tcp::Tcp;
 use sluicenet_proto::time::{Duration, Instant};
 
 impl Host {
-    /// One packet from the next socket of a VM that no stage blocks.
+    /// One packet from the next socket of a VM that no stage blocks. It is written in its place in the pool.
     #[inline(always)]
     pub(super) fn pull(
         &mut self,
         now: Instant,
+        pool: &mut Pool<Packet>,
         vm: usize,
         mut blocks: impl FnMut(Address, u32) -> bool,
-    ) -> Option<Packet> {
+    ) -> Option<Handle> {
         loop {
             let guest = &mut self.guests[vm];
             let index = guest.ready.pop_front()?;
@@ -29,16 +31,21 @@ impl Host {
             }
             match &mut s.body {
                 Body::Tcp(tcp) => {
-                    let sent = tcp.poll_transmit(&self.config.tcp, now);
-                    let packet = sent.map(|t| Packet::tcp(s.flow, &t.segment, t.ect, s.priority, self.config.framing));
-                    if packet.is_some() && tcp.wants_transmit(&self.config.tcp, now) {
+                    let config = &*self.config;
+                    let sent = match tcp.poll_plain(&config.tcp, now) {
+                        Some(t) => {
+                            Some(pool.insert(&Packet::plain(s.flow, &t.segment, t.ect, s.priority, config.framing)))
+                        }
+                        None => poll_any(tcp, config, now, s.flow, s.priority).map(|packet| pool.insert(&packet)),
+                    };
+                    if sent.is_some() && tcp.wants_transmit(&config.tcp, now) {
                         guest.ready.push_back(index);
                     } else {
                         s.scheduled = false;
                         keep_deadline(&mut self.timers, s, SocketId { vm: vm as u8, index });
                     }
-                    if packet.is_some() {
-                        return packet;
+                    if sent.is_some() {
+                        return sent;
                     }
                 }
                 Body::Light(stream) => {
@@ -58,8 +65,8 @@ impl Host {
                     if is_over {
                         self.drop_light_if_over(now, SocketId { vm: vm as u8, index });
                     }
-                    if packet.is_some() {
-                        return packet;
+                    if let Some(packet) = packet {
+                        return Some(pool.insert(&packet));
                     }
                 }
                 Body::Roce(_) => {
@@ -70,7 +77,7 @@ impl Host {
                         continue;
                     }
                     guest.ready.push_back(index);
-                    return packet;
+                    return packet.map(|packet| pool.insert(&packet));
                 }
                 Body::Udp(sender, _) => {
                     if guest.tx_datagram_bytes + self.max_frame > self.config.udp_buffer {
@@ -89,7 +96,8 @@ impl Host {
                         s.scheduled = false;
                     }
                     if let Some((offset, len)) = datagram {
-                        return Some(Packet::udp(s.flow, offset, len, s.priority, self.config.framing));
+                        let packet = Packet::udp(s.flow, offset, len, s.priority, self.config.framing);
+                        return Some(pool.insert(&packet));
                     }
                 }
             }
@@ -167,4 +175,12 @@ impl Host {
             self.runnable |= (1 << vm) & !self.blocked;
         }
     }
+}
+
+/// The next segment of a connection on which something is out of the ordinary.
+#[cold]
+#[inline(never)]
+fn poll_any(tcp: &mut Tcp, config: &ServerConfig, now: Instant, flow: FlowKey, priority: Priority) -> Option<Packet> {
+    let sent = tcp.poll_transmit(&config.tcp, now)?;
+    Some(Packet::tcp(flow, &sent.segment, sent.ect, priority, config.framing))
 }

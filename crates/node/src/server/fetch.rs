@@ -5,13 +5,14 @@ use crate::device::PrefetchStep;
 use crate::guest::Guest;
 use crate::packet::{FlowKey, Packet};
 use crate::pool::{Handle, Pool};
+use sluicenet_proto::tcp::Tcp;
 use sluicenet_proto::time::Instant;
 
 /// Cache lines of a guest that a packet touches.
 const GUEST_LINES: usize = 2;
 
 /// Cache lines of a socket that an arriving segment touches.
-const SOCKET_LINES: usize = 11;
+const SOCKET_LINES: usize = 1 + Tcp::HOT_LINES;
 
 /// The packet events of a server in a window, as far as they are known when the window begins.
 #[derive(Clone, Copy, Debug)]

@@ -200,14 +200,7 @@ impl Host {
     pub(super) fn fill(&mut self, now: Instant, id: SocketId) {
         let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
         match &mut s.body {
-            Body::Tcp(tcp) => {
-                if s.pending > 0 {
-                    s.pending -= tcp.send(&self.config.tcp, now, s.pending);
-                }
-                if s.closing && s.pending == 0 {
-                    tcp.close(&self.config.tcp, now);
-                }
-            }
+            Body::Tcp(tcp) => fill_tcp(tcp, &mut s.pending, s.closing, &self.config.tcp, now),
             Body::Udp(sender, _) => {
                 sender.send(core::mem::take(&mut s.pending));
             }
@@ -225,14 +218,13 @@ impl Host {
         if s.scheduled {
             return;
         }
-        let wants = match &s.body {
+        s.scheduled = match &s.body {
             Body::Tcp(tcp) => tcp.wants_transmit(&self.config.tcp, now),
             Body::Udp(sender, _) => sender.pending() > 0,
             Body::Light(stream) => stream.as_ref().is_some_and(Stream::wants_transmit),
             Body::Roce(pair) => pair.wants_transmit(),
         };
-        if wants {
-            s.scheduled = true;
+        if s.scheduled {
             guest.ready.push_back(id.index);
             self.runnable |= 1 << id.vm;
         }
@@ -338,15 +330,33 @@ pub(super) fn initial_sequence(seed: u64, flow: &FlowKey) -> u32 {
     hash_words(&[seed, (flow.src.to_bits() as u64) << 32 | flow.dst.to_bits() as u64, ports]) as u32
 }
 
+/// Moves written bytes into the buffer of a connection as far as there is room; closes it after the last one.
+#[inline(always)]
+pub(super) fn fill_tcp(tcp: &mut Tcp, pending: &mut u64, closing: bool, config: &tcp::Config, now: Instant) {
+    if *pending > 0 {
+        *pending -= tcp.send(config, now, *pending);
+    }
+    if closing && *pending == 0 {
+        tcp.close(config, now);
+    }
+}
+
 /// Schedules a check of a socket at its next deadline.
 #[inline(always)]
 pub(super) fn keep_deadline(timers: &mut Timers, s: &mut Socket, id: SocketId) {
-    if let Body::Tcp(tcp) = &s.body
-        && let Some(at) = tcp.poll_timeout()
-        && at < s.timer_at
+    if let Body::Tcp(tcp) = &s.body {
+        keep_tcp_deadline(timers, tcp, &mut s.timer_at, id);
+    }
+}
+
+/// The same for a connection whose check is at `timer_at`.
+#[inline(always)]
+pub(super) fn keep_tcp_deadline(timers: &mut Timers, tcp: &Tcp, timer_at: &mut Instant, id: SocketId) {
+    if let Some(at) = tcp.poll_timeout()
+        && at < *timer_at
     {
         // A timer that is too early costs one check; rearming on every ACK would cost more.
-        s.timer_at = at;
+        *timer_at = at;
         timers.push((at, SOCKET_TIMER, (id.vm as u64) << 32 | id.index as u64));
     }
 }

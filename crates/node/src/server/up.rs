@@ -1,13 +1,13 @@
 //! From the chain to the sockets.
 
 use super::app::Event;
-use super::host::Host;
+use super::host::{Host, fill_tcp, keep_tcp_deadline};
 use crate::deadlines::Delayed;
 use crate::guest::{Body, METADATA_WORD, Socket, SocketId, Topic, metadata};
 use crate::packet::{FlowKey, Kind, Packet};
 use crate::pool::{Handle, Pool};
 use sluicenet_proto::frame::{Frame, Priority};
-use sluicenet_proto::tcp::Tcp;
+use sluicenet_proto::tcp::{Config as TcpConfig, Received, Tcp};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::ipv4::Ecn;
 use sluicenet_wire::tcplight::Flags as LightFlags;
@@ -62,20 +62,25 @@ impl Host {
         let Some(s) = guest.sockets.get_mut(id.index) else { return };
         match &mut s.body {
             Body::Tcp(tcp) => {
-                let heard = tcp.receive(&self.config.tcp, now, &packet.segment(), packet.ecn() == Ecn::Ce);
+                let config = &self.config.tcp;
+                let ce = packet.ecn() == Ecn::Ce;
+                let plain = packet.plain_segment().and_then(|segment| tcp.receive_plain(config, now, &segment, ce));
+                let heard = plain.unwrap_or_else(|| receive_any(tcp, config, now, packet));
                 if heard.readable() {
-                    s.received += tcp.recv(&self.config.tcp, now, u64::MAX);
-                    if s.received >= s.next_end {
-                        self.arrived(now, id);
-                    }
+                    s.received += tcp.recv(config, now, u64::MAX);
+                }
+                if s.received >= s.next_end || heard.peer_closed() || heard.closed() {
+                    return self.deliver_event(now, id, heard);
                 }
                 if heard.acked() || heard.connected() {
-                    self.fill(now, id);
+                    fill_tcp(tcp, &mut s.pending, s.closing, config, now);
                 }
-                if heard.peer_closed() || heard.closed() {
-                    self.ended(now, id, heard.closed());
+                keep_tcp_deadline(&mut self.timers, tcp, &mut s.timer_at, id);
+                if !s.scheduled && tcp.wants_transmit(config, now) {
+                    s.scheduled = true;
+                    guest.ready.push_back(id.index);
+                    self.runnable |= 1 << id.vm;
                 }
-                self.refresh(now, id);
             }
             Body::Udp(_, receiver) => {
                 receiver.receive(packet.udp_offset(), packet.payload());
@@ -84,6 +89,21 @@ impl Host {
             Body::Light(_) => self.deliver_light(now, id, packet),
             Body::Roce(_) => self.deliver_roce(now, id, packet),
         }
+    }
+
+    /// The segment completed a message, or the peer's stream.
+    #[inline(never)]
+    fn deliver_event(&mut self, now: Instant, id: SocketId, heard: Received) {
+        if heard.readable() {
+            self.arrived(now, id);
+        }
+        if heard.acked() || heard.connected() {
+            self.fill(now, id);
+        }
+        if heard.peer_closed() || heard.closed() {
+            self.ended(now, id, heard.closed());
+        }
+        self.refresh(now, id);
     }
 
     /// Handles a segment without a socket: a SYN opens one, any other segment has no receiver.
@@ -168,4 +188,11 @@ impl Host {
             }
         }
     }
+}
+
+/// A segment that is not plain, or on a connection on which something is out of the ordinary.
+#[cold]
+#[inline(never)]
+fn receive_any(tcp: &mut Tcp, config: &TcpConfig, now: Instant, packet: &Packet) -> Received {
+    tcp.receive(config, now, &packet.segment(), packet.ecn() == Ecn::Ce)
 }

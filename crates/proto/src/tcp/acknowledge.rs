@@ -19,7 +19,7 @@ impl Tcp {
     ) {
         let window_before = self.snd_wnd;
         let seq = (self.rcv_nxt as i64 + start).max(0) as u64;
-        self.update_window(seg, seq, self.snd_una + u64::from(acked));
+        self.update_window(seg.window, seq, self.snd_una + u64::from(acked));
         // An answer to a probe: the peer lives.
         if self.snd_nxt == self.snd_una {
             self.retries = 0;
@@ -27,7 +27,8 @@ impl Tcp {
         let sacked_before = self.scoreboard.sacked();
         let newly_sacked = self.take_sack_blocks(seg, acked);
         if acked != 0 {
-            self.on_new_ack(cfg, now, seg, acked);
+            let echo = seg.timestamps.map(|(_, echo)| echo);
+            self.on_new_ack(cfg, now, echo, acked, seg.flags.contains(Flags::ECE));
             received.set(Received::ACKED);
         } else if self.is_duplicate(seg, newly_sacked, window_before) {
             self.on_duplicate_ack(cfg, now);
@@ -48,8 +49,8 @@ impl Tcp {
     /// The peer's window (RFC 9293, 3.10.7.4). Of acknowledgments with equal numbers, the larger window counts: they
     /// may have overtaken each other, and a window does not shrink.
     #[inline(always)]
-    pub(super) fn update_window(&mut self, seg: &Segment, seq: u64, ack: u64) {
-        let wnd = u32::from(seg.window) << self.snd_shift;
+    pub(super) fn update_window(&mut self, field: u16, seq: u64, ack: u64) {
+        let wnd = u32::from(field) << self.snd_shift;
         let newer = self.snd_wl1 < seq
             || (self.snd_wl1 == seq && (self.snd_wl2 < ack || (self.snd_wl2 == ack && wnd > self.snd_wnd)));
         if newer {
@@ -60,9 +61,9 @@ impl Tcp {
 
     /// A sample from the echoed timestamp (RFC 7323, 4), or from the timed segment.
     #[inline(always)]
-    pub(super) fn take_rtt_sample(&mut self, cfg: &Config, now: Instant, seg: &Segment) -> Option<Duration> {
-        let sample = match seg.timestamps {
-            Some((_, echo)) if self.timestamps_ok => {
+    pub(super) fn take_rtt_sample(&mut self, cfg: &Config, now: Instant, echo: Option<u32>) -> Option<Duration> {
+        let sample = match echo {
+            Some(echo) if self.timestamps_ok => {
                 let ticks = cfg.timestamp(now).wrapping_sub(echo);
                 // Zero is no echo; an echo from the future is invalid.
                 (echo != 0 && ticks as i32 >= 0).then(|| cfg.tick.saturating_mul(u64::from(ticks)))
@@ -76,9 +77,9 @@ impl Tcp {
         Some(sample)
     }
 
-    /// New data is acknowledged.
+    /// New data is acknowledged; `echo` is the echoed timestamp, `ece` the echo of a mark.
     #[inline(always)]
-    pub(super) fn on_new_ack(&mut self, cfg: &Config, now: Instant, seg: &Segment, acked: u32) {
+    pub(super) fn on_new_ack(&mut self, cfg: &Config, now: Instant, echo: Option<u32>, acked: u32, ece: bool) {
         let flight = self.flight();
         let mode = self.mode;
         if self.send_buf < cfg.max_buffer && cfg.auto_buffer {
@@ -88,13 +89,13 @@ impl Tcp {
         self.snd_nxt = self.snd_nxt.max(self.snd_una);
         self.retries = 0;
         self.dup_acks = 0;
-        let rtt = self.take_rtt_sample(cfg, now, seg);
+        let rtt = self.take_rtt_sample(cfg, now, echo);
         if mode != Mode::Open || !self.scoreboard.is_empty() {
             self.on_new_ack_recovering(now, acked);
         } else {
             self.arm_or_stop(now);
         }
-        if mode == Mode::Fast || seg.flags.contains(Flags::ECE) {
+        if mode == Mode::Fast || ece {
             return;
         }
         let mss = u32::from(self.mss);

@@ -107,10 +107,10 @@ impl Tcp {
     /// The receive buffer grows when more than 7/8 of it arrived within a round trip: the buffer may limit the peer
     /// (Crisan 2014, 2.5.3; FreeBSD 9, tcp_do_segment).
     #[inline(always)]
-    pub(super) fn adapt_recv_buffer(&mut self, cfg: &Config, now: Instant, seg: &Segment) {
-        let over = match seg.timestamps {
+    pub(super) fn adapt_recv_buffer(&mut self, cfg: &Config, now: Instant, echo: Option<u32>) {
+        let over = match echo {
             // The peer echoes a timestamp sent after the round began.
-            Some((_, echo)) => echo.wrapping_sub(self.round_ts) as i32 > 0,
+            Some(echo) => echo.wrapping_sub(self.round_ts) as i32 > 0,
             None => {
                 let ticks = cfg.timestamp(now).wrapping_sub(self.round_ts);
                 self.rtt.sampled() && cfg.tick.saturating_mul(u64::from(ticks)) > self.rtt.srtt()

@@ -22,6 +22,7 @@ impl Tcp {
             }
             _ => {}
         }
+        self.predict();
     }
 
     /// The application gives up: `poll_transmit` returns the RST for the peer, and no other segment.
@@ -37,6 +38,7 @@ impl Tcp {
                 | State::LastAck
         );
         self.close_with_reset(reset, End::Aborted);
+        self.predict();
     }
 
     /// Closes, with a RST to the peer if it may know of the connection.

@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `config` | parameters, the named sets of the sources |
 //! | `open`, `close` | the handshake, the ways to end |
-//! | `receive` | a segment in: header prediction, acceptability, in-order and out-of-order data |
+//! | `plain` | header prediction: the common segments, in and out |
+//! | `receive` | a segment in: acceptability, in-order and out-of-order data |
 //! | `acknowledge`, `recovery` | an acknowledgment in: window, RTT, loss detection and recovery |
 //! | `transmit` | a segment out |
 //! | `timer`, `rtt` | deadlines, the retransmission timeout |
@@ -21,6 +22,7 @@ mod close;
 mod config;
 pub mod congestion;
 mod open;
+mod plain;
 mod reassembly;
 mod receive;
 mod recovery;
@@ -35,10 +37,11 @@ mod tests;
 
 pub use config::{Config, ConfigError, InitialWindow, MIN_MSS, RtoConfig, TIMESTAMP_OPTION_BYTES};
 pub use congestion::Algorithm;
-pub use types::{CacheEntry, End, Received, State, Stats, Transmit};
+pub use types::{CacheEntry, End, Plain, Received, State, Stats, Transmit};
 
 use crate::time::{Duration, Instant};
 use congestion::{Controller, Window};
+use plain::Prediction;
 use reassembly::Reassembly;
 use rtt::Rtt;
 use scoreboard::Scoreboard;
@@ -71,7 +74,7 @@ enum Timer {
 /// One connection.
 ///
 /// The fields are in the order of the cache lines: with many connections, the fetched lines are the cost of a segment.
-/// A receiver of in-order data touches the first four lines, a sender the first six.
+/// A predicted segment touches the first four lines of a receiver and the first five of a sender with NewReno.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Tcp {
@@ -104,7 +107,8 @@ pub struct Tcp {
     state: State,
     mode: Mode,
 
-    // Line 3: flags, and the inputs of header prediction.
+    // Line 3: flags, buffers.
+    prediction: Prediction,
     timer: Timer,
     dup_acks: u8,
     ack_pending: u8,
@@ -121,34 +125,35 @@ pub struct Tcp {
     cwr_due: bool,
     fin_queued: bool,
     fin_received: bool,
+    retries: u8,
+    send_buf: u32,
+    recv_buf: u32,
+    max_snd_wnd: u32,
+    /// Timestamp that, once echoed, ends a round of receive buffer adaptation.
+    round_ts: u32,
+    round_start: u64,
+    last_data_sent: Instant,
+
+    // To line 5: the sender's estimates, counters.
+    rtt: Rtt,
+    stats: Stats,
+    controller: Controller,
+
+    // Cold: opening, closing, loss.
+    scoreboard: Scoreboard,
+    reassembly: Reassembly,
+    /// Position of the peer's FIN, once known.
+    fin_at: u64,
     /// Send the segment at `snd_una` again, whatever the window.
     rexmit_una: bool,
     probe_due: bool,
     /// The segment that goes before all others.
     urgent: Urgent,
-    recv_buf: u32,
-    /// Timestamp that, once echoed, ends a round of receive buffer adaptation.
-    round_ts: u32,
-    /// Position of the peer's FIN, once known.
-    fin_at: u64,
-    reassembly: Reassembly,
-
-    // Lines 4 to 6: counters, and the sender's part.
-    stats: Stats,
-    rtt: Rtt,
-    scoreboard: Scoreboard,
-    last_data_sent: Instant,
-    send_buf: u32,
-    max_snd_wnd: u32,
-    controller: Controller,
-
-    // Cold: opening, closing, loss.
     /// Fast retransmit starts again only above this position (RFC 6582, 3.2; RFC 6675, 5.1).
     recover: u64,
     /// The window is reduced once for data sent below this position (RFC 3168, 6.1.2).
     reduced_until: u64,
     high_rxt: u64,
-    round_start: u64,
     /// Bytes in flight while recovering.
     pipe: u32,
     /// Proportional rate reduction (RFC 6937, 3.1): bytes in flight when recovery began, bytes delivered since, and
@@ -168,7 +173,6 @@ pub struct Tcp {
     rst_has_ack: bool,
     rescued: bool,
     partial_seen: bool,
-    retries: u8,
     syn_retransmitted: bool,
     window_scaling: bool,
     end: End,
@@ -178,12 +182,16 @@ pub struct Tcp {
 const _: () = {
     assert!(size_of::<Tcp>() == 512);
     assert!(core::mem::offset_of!(Tcp, main_at) == 64);
-    assert!(core::mem::offset_of!(Tcp, timer) == 128);
-    assert!(core::mem::offset_of!(Tcp, stats) == 192);
-    assert!(core::mem::offset_of!(Tcp, controller) <= 376);
+    assert!(core::mem::offset_of!(Tcp, prediction) == 128);
+    assert!(core::mem::offset_of!(Tcp, rtt) + 32 <= 256);
+    assert!(core::mem::offset_of!(Tcp, stats) + core::mem::offset_of!(Stats, timeouts) <= 256);
+    assert!(core::mem::offset_of!(Tcp, controller) + 16 <= Tcp::HOT_LINES * 64);
 };
 
 impl Tcp {
+    /// Cache lines that predicted segments touch, for a caller that prefetches memory.
+    pub const HOT_LINES: usize = 5;
+
     /// The state of RFC 9293.
     #[inline(always)]
     pub fn state(&self) -> State {

@@ -2,6 +2,7 @@
 
 use super::config::{Config, InitialWindow, MIN_MSS, TIMESTAMP_OPTION_BYTES};
 use super::congestion::{Controller, Window};
+use super::plain::Prediction;
 use super::reassembly::Reassembly;
 use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
@@ -52,6 +53,7 @@ impl Tcp {
             tcp.set_ts_recent(cfg.timestamp(Instant::ZERO), Instant::ZERO);
         }
         tcp.enter_established(cfg, now);
+        tcp.predict();
         tcp
     }
 
@@ -61,6 +63,7 @@ impl Tcp {
         let mut tcp = Tcp {
             state,
             mode: Mode::Open,
+            prediction: Prediction::NONE,
             timer: Timer::Retransmit,
             dup_acks: 0,
             ack_pending: 0,
@@ -234,7 +237,7 @@ impl Tcp {
         (self.snd_una, self.snd_nxt) = (1, 1);
         self.snd_wl2 = 1;
         self.main_at = Instant::MAX;
-        self.take_rtt_sample(cfg, now, seg);
+        self.take_rtt_sample(cfg, now, seg.timestamps.map(|(_, echo)| echo));
         self.enter_established(cfg, now);
         self.check_persist(cfg, now);
     }

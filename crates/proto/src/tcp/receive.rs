@@ -2,16 +2,13 @@
 
 use super::open::ECN_SETUP;
 use super::types::{End, Received, State, Urgent};
-use super::{Algorithm, Config, Mode, Tcp};
+use super::{Algorithm, Config, Plain, Tcp};
 use crate::time::{Duration, Instant};
 use sluicenet_wire::tcp::{Flags, Segment};
 
 /// Shortest time between challenge acknowledgments (RFC 5961, 7; Linux's tcp_invalid_ratelimit): two ends that
 /// disagree must not answer each other for ever. In units of 2^36 ps: 550 ms.
 const CHALLENGE_INTERVAL: u32 = 8;
-
-/// Bits that header prediction does not look at.
-const PREDICTED: u8 = Flags::PSH.0;
 
 /// Where a segment lies, relative to the next byte expected.
 struct Placed {
@@ -24,58 +21,8 @@ impl Tcp {
     /// Takes a segment in; `ce` tells whether its packet was marked CE.
     #[inline]
     pub fn receive(&mut self, cfg: &Config, now: Instant, seg: &Segment, ce: bool) -> Received {
-        self.stats.segments_received = self.stats.segments_received.wrapping_add(1);
-        // A mark is an event if it differs from the mark that is echoed.
-        if self.predicted(seg) && ce == self.ecn_echo {
-            let acked = seg.ack.0.wrapping_sub(self.wire_seq(self.snd_una).0);
-            let fits = u64::from(seg.len) <= self.rcv_adv - self.rcv_nxt;
-            // No new acknowledgment, no data, while data is out: a duplicate, not for this path.
-            let progress = acked != 0 || seg.len != 0 || self.snd_una == self.snd_max;
-            if u64::from(acked) <= self.snd_max - self.snd_una && fits && progress {
-                return self.receive_predicted(cfg, now, seg, acked);
-            }
-        }
-        self.receive_any(cfg, now, seg, ce)
-    }
-
-    /// Header prediction: the next segment of an open connection on which nothing is out of the ordinary.
-    #[inline(always)]
-    fn predicted(&self, seg: &Segment) -> bool {
-        let timestamps = match seg.timestamps {
-            Some((value, _)) => self.timestamps_ok && value.wrapping_sub(self.ts_recent) as i32 >= 0,
-            None => !self.timestamps_ok,
-        };
-        self.state == State::Established
-            && self.mode == Mode::Open
-            && seg.flags.0 & !PREDICTED == Flags::ACK.0
-            && seg.seq.0 == self.irs.wrapping_add(self.rcv_nxt as u32)
-            && seg.sack.is_empty()
-            && self.reassembly.is_empty()
-            && self.fin_at == u64::MAX
-            && timestamps
-    }
-
-    #[inline(always)]
-    fn receive_predicted(&mut self, cfg: &Config, now: Instant, seg: &Segment, acked: u32) -> Received {
-        let mut received = Received::default();
-        if let Some((value, _)) = seg.timestamps {
-            if self.rcv_nxt <= self.last_ack_sent {
-                self.set_ts_recent(value, now);
-            }
-        }
-        self.update_window(seg, self.rcv_nxt, self.snd_una + u64::from(acked));
-        if acked != 0 {
-            self.on_new_ack(cfg, now, seg, acked);
-            received.set(Received::ACKED);
-        }
-        if self.snd_nxt == self.snd_una && self.snd_nxt < self.snd_end {
-            self.check_persist(cfg, now);
-        }
-        if seg.len != 0 {
-            self.on_in_order(cfg, now, seg, u64::from(seg.len));
-            received.set(Received::READABLE);
-        }
-        received
+        let plain = Plain::of(seg).and_then(|plain| self.receive_plain(cfg, now, &plain, ce));
+        plain.unwrap_or_else(|| self.receive_any(cfg, now, seg, ce))
     }
 
     /// `value` becomes the timestamp to echo.
@@ -87,7 +34,7 @@ impl Tcp {
 
     /// The next `len` bytes have arrived.
     #[inline(always)]
-    fn on_in_order(&mut self, cfg: &Config, now: Instant, seg: &Segment, len: u64) {
+    pub(super) fn on_in_order(&mut self, cfg: &Config, now: Instant, echo: Option<u32>, len: u64) {
         self.rcv_nxt += len;
         self.ack_pending = self.ack_pending.saturating_add(1);
         match cfg.delayed_ack {
@@ -99,7 +46,7 @@ impl Tcp {
             _ => self.ack_now = true,
         }
         if self.recv_buf < cfg.max_buffer && cfg.auto_buffer {
-            self.adapt_recv_buffer(cfg, now, seg);
+            self.adapt_recv_buffer(cfg, now, echo);
         }
     }
 
@@ -107,7 +54,8 @@ impl Tcp {
     #[cold]
     #[inline(never)]
     fn receive_any(&mut self, cfg: &Config, now: Instant, seg: &Segment, ce: bool) -> Received {
-        match self.state {
+        self.stats.segments_received = self.stats.segments_received.wrapping_add(1);
+        let received = match self.state {
             State::Closed => {
                 self.reply_reset(seg);
                 Received::default()
@@ -118,7 +66,9 @@ impl Tcp {
             }
             State::SynSent => self.receive_syn_sent(cfg, now, seg),
             _ => self.receive_synchronised(cfg, now, seg, ce),
-        }
+        };
+        self.predict();
+        received
     }
 
     fn receive_synchronised(&mut self, cfg: &Config, now: Instant, seg: &Segment, ce: bool) -> Received {
@@ -345,7 +295,7 @@ impl Tcp {
 
     /// In-order data, and the data that waited for it.
     fn on_next(&mut self, cfg: &Config, now: Instant, seg: &Segment, len: u64) {
-        self.on_in_order(cfg, now, seg, len);
+        self.on_in_order(cfg, now, seg.timestamps.map(|(_, echo)| echo), len);
         if !self.reassembly.is_empty() {
             self.rcv_nxt = self.reassembly.advance(self.rcv_nxt).min(self.fin_at);
             // A segment that fills a hole is acknowledged at once (RFC 5681, 4.2).

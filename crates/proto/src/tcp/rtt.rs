@@ -7,19 +7,22 @@ use crate::time::{Duration, Instant};
 const MAX_BACKOFF: u8 = 6;
 
 /// The estimator, and the timed segment of a connection without timestamps.
+///
+/// The fields of a sample stand in front.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct Rtt {
     srtt: u64,
     rttvar: u64,
     /// The timeout as it is armed, kept so that arming costs nothing.
     rto: u64,
-    /// Position whose acknowledgment ends the timing; zero when no segment is timed.
-    timed: u64,
-    timed_at: Instant,
     backoff: u8,
     sampled: bool,
     /// A SYN waits `base` even if the cache knows the path.
     opening: bool,
+    /// Position whose acknowledgment ends the timing; zero when no segment is timed.
+    timed: u64,
+    timed_at: Instant,
 }
 
 impl Rtt {

@@ -25,6 +25,7 @@ impl Tcp {
                 Timer::Persist => self.on_persist_timeout(cfg),
                 Timer::TimeWait => self.drop_connection(End::Orderly),
             }
+            self.predict();
         }
     }
 

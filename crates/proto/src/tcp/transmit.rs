@@ -2,7 +2,7 @@
 
 use super::open::{ECN_SETUP, MAX_FIELD};
 use super::types::{State, Transmit, Urgent};
-use super::{Config, Mode, Tcp, Timer};
+use super::{Config, Mode, Plain, Tcp, Timer};
 use crate::time::Instant;
 use sluicenet_wire::seq::SeqNumber;
 use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
@@ -76,25 +76,43 @@ impl Tcp {
     /// Whether `poll_transmit` would return a segment.
     #[inline(always)]
     pub fn wants_transmit(&self, cfg: &Config, _now: Instant) -> bool {
-        self.next(cfg).is_some()
+        self.wants_plain(cfg).unwrap_or_else(|| self.next(cfg).is_some())
     }
 
     /// The next segment to send, if any; to be called until there is none.
     #[inline]
     pub fn poll_transmit(&mut self, cfg: &Config, now: Instant) -> Option<Transmit> {
-        // Each arm builds its answer in place: a copy of a segment costs as much as all the rest.
-        let action = self.next(cfg)?;
-        self.stats.segments_sent = self.stats.segments_sent.wrapping_add(1);
-        match action {
-            Action::Data(data) => self.send_data(cfg, now, data),
-            Action::Ack => self.send_ack(cfg, now),
-            Action::Syn => self.send_syn(cfg, now),
-            Action::Reset => self.send_reset(),
-            Action::PriorAck => Some(self.send_prior_ack(cfg, now)),
+        match self.poll_plain(cfg, now) {
+            Some(plain) => Some(plain.whole()),
+            None => self.poll_any(cfg, now),
         }
     }
 
-    #[inline(always)]
+    /// The next segment in any state.
+    #[cold]
+    #[inline(never)]
+    fn poll_any(&mut self, cfg: &Config, now: Instant) -> Option<Transmit> {
+        let action = self.next(cfg)?;
+        self.stats.segments_sent = self.stats.segments_sent.wrapping_add(1);
+        let sent = match action {
+            Action::Data(data) => {
+                let sent = self.send_data(cfg, now, data);
+                self.with_blocks(cfg, sent)
+            }
+            Action::Ack => {
+                let sent = self.send_ack(cfg, now);
+                self.with_blocks(cfg, sent)
+            }
+            Action::Syn => self.send_syn(cfg, now),
+            Action::Reset => self.send_reset(),
+            Action::PriorAck => self.send_prior_ack(cfg, now),
+        };
+        self.predict();
+        Some(sent)
+    }
+
+    #[cold]
+    #[inline(never)]
     fn next(&self, cfg: &Config) -> Option<Action> {
         if self.urgent != Urgent::No {
             return Some(if self.urgent == Urgent::Reset { Action::Reset } else { Action::PriorAck });
@@ -128,6 +146,12 @@ impl Tcp {
             // RFC 3042: each of the first two duplicates has taken a segment out of the network.
             window += u32::from(self.dup_acks.min(2)) * u32::from(self.mss);
         }
+        self.next_within(cfg, window)
+    }
+
+    /// The next data that `window` and the peer's window permit.
+    #[inline(always)]
+    pub(super) fn next_within(&self, cfg: &Config, window: u32) -> Option<Data> {
         let flight = (self.snd_nxt - self.snd_una) as u32;
         self.next_in_sequence(cfg, self.snd_nxt, window.min(self.snd_wnd).saturating_sub(flight), flight == 0)
     }
@@ -217,7 +241,7 @@ impl Tcp {
     }
 
     #[inline(always)]
-    fn send_data(&mut self, cfg: &Config, now: Instant, data: Data) -> Option<Transmit> {
+    pub(super) fn send_data(&mut self, cfg: &Config, now: Instant, data: Data) -> Transmit<Plain> {
         let Data { seq, len, why } = data;
         if self.snd_nxt == self.snd_una && self.mode == Mode::Open {
             self.restart_if_idle(cfg, now);
@@ -286,7 +310,7 @@ impl Tcp {
     }
 
     #[inline(always)]
-    fn send_ack(&mut self, cfg: &Config, now: Instant) -> Option<Transmit> {
+    pub(super) fn send_ack(&mut self, cfg: &Config, now: Instant) -> Transmit<Plain> {
         // While a window is probed the byte beyond it does not count: a number behind it would not be acceptable.
         let probing = self.timer == Timer::Persist && self.main_at != Instant::MAX;
         let seq = if probing { self.snd_nxt } else { self.snd_max };
@@ -314,55 +338,44 @@ impl Tcp {
         Transmit { segment, offset: self.snd_max.saturating_sub(1), ect: false, retransmission: false }
     }
 
-    /// SACK blocks, as many as fit beside `len` bytes of payload.
-    #[cold]
-    fn blocks_beside(&self, cfg: &Config, len: u32) -> SackBlocks {
-        let mut fitting = SackBlocks::EMPTY;
-        if !self.sack_ok {
-            return fitting;
+    /// Adds SACK blocks to an acknowledgment, as many as fit beside its payload.
+    fn with_blocks(&self, cfg: &Config, sent: Transmit<Plain>) -> Transmit {
+        let mut sent = sent.whole();
+        if !self.sack_ok || self.reassembly.is_empty() {
+            return sent;
         }
-        let room = u32::from(self.mss.min(cfg.max_payload())).saturating_sub(len);
+        let room = u32::from(self.mss.min(cfg.max_payload())).saturating_sub(u32::from(sent.segment.len));
         for (n, &(left, right)) in (1..).zip(self.reassembly.blocks(self.irs).as_slice()) {
             if sack_option_bytes(n) <= room {
-                fitting.push(left, right);
+                sent.segment.sack.push(left, right);
             }
         }
-        fitting
+        sent
     }
 
     /// Builds a segment of an open connection. Its acknowledgment is no longer pending.
     #[inline(always)]
-    fn emit(&mut self, cfg: &Config, now: Instant, piece: Piece) -> Option<Transmit> {
+    fn emit(&mut self, cfg: &Config, now: Instant, piece: Piece) -> Transmit<Plain> {
         let window = self.advertise();
         self.ack_now = false;
         self.ack_pending = 0;
         self.delack_at = Instant::MAX;
         self.last_ack_sent = self.rcv_nxt;
-        let mut transmit = Some(Transmit {
-            segment: Segment {
-                seq: self.wire_seq(piece.seq),
-                ack: self.wire_ack(),
-                window,
-                len: piece.len,
-                flags: if self.ecn_echo { piece.flags.with(Flags::ECE) } else { piece.flags },
-                timestamps: if self.timestamps_ok { Some((cfg.timestamp(now), self.ts_recent)) } else { None },
-                sack: SackBlocks::EMPTY,
-                syn: SynOptions::default(),
-            },
-            offset: piece.seq.saturating_sub(1),
-            ect: piece.ect,
-            retransmission: piece.retransmission,
-        });
-        if !self.reassembly.is_empty() {
-            if let Some(transmit) = &mut transmit {
-                transmit.segment.sack = self.blocks_beside(cfg, u32::from(piece.len));
-            }
-        }
-        transmit
+        let segment = Plain {
+            seq: self.wire_seq(piece.seq),
+            ack: self.wire_ack(),
+            timestamps: if self.timestamps_ok { (cfg.timestamp(now), self.ts_recent) } else { (0, 0) },
+            has_timestamps: self.timestamps_ok,
+            flags: if self.ecn_echo { piece.flags.with(Flags::ECE) } else { piece.flags },
+            window,
+            len: piece.len,
+        };
+        let Piece { seq, ect, retransmission, .. } = piece;
+        Transmit { segment, offset: seq.saturating_sub(1), ect, retransmission }
     }
 
     #[cold]
-    fn send_syn(&mut self, cfg: &Config, now: Instant) -> Option<Transmit> {
+    fn send_syn(&mut self, cfg: &Config, now: Instant) -> Transmit {
         let answer = self.state == State::SynReceived;
         let retransmission = self.snd_max != 0;
         let mut flags = if answer { Flags::SYN.with(Flags::ACK) } else { Flags::SYN };
@@ -395,11 +408,11 @@ impl Tcp {
                 sack_permitted: self.sack_ok,
             },
         };
-        Some(Transmit { segment, offset: 0, ect: false, retransmission })
+        Transmit { segment, offset: 0, ect: false, retransmission }
     }
 
     #[cold]
-    fn send_reset(&mut self) -> Option<Transmit> {
+    fn send_reset(&mut self) -> Transmit {
         self.urgent = Urgent::No;
         let mut segment = Segment { seq: SeqNumber(self.rst_seq), flags: Flags::RST, ..Segment::default() };
         if self.rst_has_ack {
@@ -407,7 +420,7 @@ impl Tcp {
             segment.ack = SeqNumber(ack);
             segment.flags = segment.flags.with(Flags::ACK);
         }
-        Some(Transmit { segment, offset: 0, ect: false, retransmission: false })
+        Transmit { segment, offset: 0, ect: false, retransmission: false }
     }
 
     /// After an RTO without sending, the window says nothing about the path any more (RFC 5681, 4.1).

@@ -1,7 +1,8 @@
 //! Inputs and outputs of a connection.
 
 use crate::time::Duration;
-use sluicenet_wire::tcp::Segment;
+use sluicenet_wire::seq::SeqNumber;
+use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
 
 /// The states of RFC 9293, 3.3.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,17 +94,76 @@ pub struct Stats {
     pub timeout_wait: Duration,
 }
 
+/// A segment whose only option is the timestamp, if it has any. Nearly all segments are plain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plain {
+    /// Sequence number of the first byte of payload.
+    pub seq: SeqNumber,
+    /// Acknowledgment number.
+    pub ack: SeqNumber,
+    /// TSval and TSecr; zeros without the option.
+    pub timestamps: (u32, u32),
+    /// Whether there is a timestamp option.
+    pub has_timestamps: bool,
+    /// Control bits.
+    pub flags: Flags,
+    /// Window field as on the wire.
+    pub window: u16,
+    /// Payload length in bytes.
+    pub len: u16,
+}
+
+impl Plain {
+    /// The header of `segment`, if it is plain.
+    #[inline(always)]
+    pub fn of(segment: &Segment) -> Option<Plain> {
+        (segment.sack.is_empty() && !segment.flags.contains(Flags::SYN)).then(|| Plain {
+            seq: segment.seq,
+            ack: segment.ack,
+            timestamps: segment.timestamps.unwrap_or_default(),
+            has_timestamps: segment.timestamps.is_some(),
+            flags: segment.flags,
+            window: segment.window,
+            len: segment.len,
+        })
+    }
+
+    /// The whole segment.
+    #[inline(always)]
+    pub fn segment(&self) -> Segment {
+        Segment {
+            seq: self.seq,
+            ack: self.ack,
+            window: self.window,
+            len: self.len,
+            flags: self.flags,
+            timestamps: self.has_timestamps.then_some(self.timestamps),
+            sack: SackBlocks::EMPTY,
+            syn: SynOptions::default(),
+        }
+    }
+}
+
 /// A segment to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transmit {
+pub struct Transmit<S = Segment> {
     /// The header.
-    pub segment: Segment,
+    pub segment: S,
     /// Offset of the payload in the stream.
     pub offset: u64,
     /// Whether to mark the packet ECT(0) (RFC 3168, 6.1.4).
     pub ect: bool,
     /// Whether all of it has been sent before.
     pub retransmission: bool,
+}
+
+impl Transmit<Plain> {
+    /// The same, with a whole segment.
+    #[inline(always)]
+    pub(super) fn whole(self) -> Transmit {
+        let Transmit { segment, offset, ect, retransmission } = self;
+        Transmit { segment: segment.segment(), offset, ect, retransmission }
+    }
 }
 
 /// Changes for the application that a segment has made.

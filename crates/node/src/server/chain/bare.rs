@@ -131,9 +131,9 @@ impl<G: Stage, K: AdapterKind> Chain for Bare<G, K> {
     }
 
     #[inline(always)]
-    fn launch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, packet: &Packet) {
+    fn launch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
         host.from_guests += 1;
-        let at = pool.insert(packet);
+        let packet = pool.frame(at);
         let delay = host.tx_delay(packet);
         if packet.dst().host() == host.id {
             return host.loop_back(now + delay, pool, at);

@@ -40,7 +40,7 @@ pub trait Chain: Debug + Send {
     /// Whether this socket of a VM must wait because of its destination; `own` is the server.
     fn blocks(&mut self, own: HostId, vm: usize, to: Address, socket: u32) -> bool;
     /// A packet leaves its socket.
-    fn launch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, packet: &Packet);
+    fn launch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle);
     /// A packet leaves the network stack of its VM.
     fn send(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle);
     /// A frame comes from the wire, in its order.
@@ -71,8 +71,8 @@ pub trait Chain: Debug + Send {
                 continue;
             }
             let own = host.id;
-            match host.pull(now, vm as usize, |to, socket| self.blocks(own, vm as usize, to, socket)) {
-                Some(packet) => self.launch(now, host, pool, vm as usize, &packet),
+            match host.pull(now, pool, vm as usize, |to, socket| self.blocks(own, vm as usize, to, socket)) {
+                Some(at) => self.launch(now, host, pool, vm as usize, at),
                 None => host.runnable &= !(1 << vm),
             }
         }

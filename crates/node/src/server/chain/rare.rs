@@ -45,8 +45,8 @@ impl Chain for Rare {
         each!(self, chain => chain.blocks(own, vm, to, socket))
     }
     #[inline(never)]
-    fn launch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, packet: &Packet) {
-        each!(self, chain => chain.launch(now, host, pool, vm, packet));
+    fn launch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
+        each!(self, chain => chain.launch(now, host, pool, vm, at));
     }
     #[inline(never)]
     fn send(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle) {

@@ -448,9 +448,9 @@ impl<G: Stage, N: Stage, P: Parts> Chain for Virtualised<G, N, P> {
     }
 
     #[inline(always)]
-    fn launch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, packet: &Packet) {
+    fn launch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
         host.from_guests += 1;
-        let at = pool.insert(packet);
+        let packet = pool.frame(at);
         let to = packet.dst();
         if self.is_first(vm) && self.parts.allows(packet) {
             self.gate.on_launch(vm, to);

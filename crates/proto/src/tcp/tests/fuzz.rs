@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::rng::Rng;
+use alloc::format;
 use sluicenet_wire::tcp::{SackBlocks, SynOptions};
 
 /// A configuration for each number.
@@ -152,6 +153,58 @@ fn any_segment_at_any_time_is_survived() {
         }
         assert!(tcp.stats().challenge_acks <= 2 + (now.0 / ms(500).0) as u32, "seed {seed}");
     }
+}
+
+#[test]
+fn prediction_changes_no_result() {
+    let mut predicted = 0;
+    for seed in 0..200u64 {
+        let mut rng = Rng::from_words(&[seed, 4]);
+        let cfg = any_config(&mut rng);
+        let mut now = Instant::ZERO;
+        let mut tcp = Tcp::established(&cfg, now, rng.next_u64() as u32, rng.next_u64() as u32);
+        for _ in 0..300 {
+            tcp.send(&cfg, now, rng.below(20_000));
+            now += us(rng.below(400));
+            if tcp.poll_timeout().is_some_and(|at| at <= now) || rng.below(60) == 0 {
+                now = now.max(tcp.poll_timeout().unwrap_or(now));
+                tcp.handle_timeout(&cfg, now);
+            }
+            // Mostly the next segment, with an acknowledgment of some of the bytes in flight.
+            let ack = tcp.wire_seq(tcp.snd_una) + rng.below(1 + tcp.snd_max - tcp.snd_una) as u32;
+            let echo = cfg.timestamp(now).saturating_sub(rng.below(300) as u32).max(1);
+            let next = Segment {
+                seq: tcp.wire_ack(),
+                ack,
+                window: 20_000 + rng.below(3) as u16,
+                len: [0, 1_000][rng.below(2) as usize],
+                flags: Flags::ACK,
+                timestamps: tcp.timestamps_ok.then_some((tcp.ts_recent + rng.below(2) as u32, echo)),
+                ..Segment::default()
+            };
+            let seg = if rng.below(20) == 0 { any_segment(&mut rng, &tcp) } else { next };
+            let ce = rng.below(10) == 0;
+            let mut other = Tcp { prediction: Prediction::NONE, ..tcp.clone() };
+            let received = tcp.receive(&cfg, now, &seg, ce);
+            assert_eq!(received, other.receive(&cfg, now, &seg, ce), "seed {seed}: {seg:?}");
+            if !tcp.timestamps_ok {
+                // Never read.
+                (other.ts_recent, other.ts_recent_at) = (tcp.ts_recent, tcp.ts_recent_at);
+            }
+            other.prediction = tcp.prediction;
+            assert_eq!(format!("{tcp:?}"), format!("{other:?}"), "seed {seed}: {seg:?}");
+            tcp.recv(&cfg, now, u64::MAX);
+            for _ in 0..rng.below(5) {
+                let mut other = Tcp { prediction: Prediction::NONE, ..tcp.clone() };
+                predicted += u32::from(tcp.prediction != Prediction::NONE);
+                assert_eq!(tcp.wants_transmit(&cfg, now), other.wants_transmit(&cfg, now), "seed {seed}");
+                assert_eq!(tcp.poll_transmit(&cfg, now), other.poll_transmit(&cfg, now), "seed {seed}");
+                other.prediction = tcp.prediction;
+                assert_eq!(format!("{tcp:?}"), format!("{other:?}"), "seed {seed}");
+            }
+        }
+    }
+    assert!(predicted > 10_000, "{predicted}");
 }
 
 #[test]
