@@ -129,9 +129,11 @@ pub(crate) struct Incoming {
     pub received: u64,
 }
 
-// Nearly all sockets are TCP: a box around it would cost every segment a miss to save the few others some bytes.
+// Nearly all sockets are TCP: a box around it would cost every segment a miss to save the few others some bytes. The tag
+// stands in front, not in a niche of a field that is never read otherwise.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
+#[repr(u8)]
 pub(crate) enum Body {
     Tcp(Tcp),
     Udp(UdpSender, UdpReceiver),
@@ -151,9 +153,10 @@ impl Body {
     }
 }
 
-/// A socket, and the messages its application awaits. The fields that every segment touches stand in front.
+/// A socket. Its first cache line has the fields that every segment touches, the tag of the transport included; a TCP
+/// connection begins with the second line.
 #[derive(Clone, Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct Socket {
     pub flow: FlowKey,
     pub priority: Priority,
@@ -168,9 +171,23 @@ pub(crate) struct Socket {
     pub received: u64,
     /// End position of the first message in the inbox; the highest number when none is awaited.
     pub next_end: u64,
+    pub messages: Box<Messages>,
     pub body: Body,
+}
+
+const _: () = {
+    assert!(core::mem::offset_of!(Socket, body) + align_of::<Body>() == 64);
+    assert!(size_of::<Option<Socket>>() <= 64 + 512);
+};
+
+/// The messages of a socket's application, apart from the socket: most segments neither begin nor end one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Messages {
+    /// Bytes of all messages so far.
     pub written: u64,
+    /// Messages that were sent and are not yet confirmed.
     pub outbox: VecDeque<Outgoing>,
+    /// Messages that are awaited.
     pub inbox: VecDeque<Incoming>,
 }
 
@@ -219,31 +236,29 @@ impl Socket {
     pub fn new(flow: FlowKey, body: Body, priority: Priority) -> Socket {
         Socket {
             flow,
-            body,
             priority,
             scheduled: false,
             closing: false,
             timer_at: Instant::MAX,
             pending: 0,
-            written: 0,
             received: 0,
             next_end: u64::MAX,
-            outbox: VecDeque::new(),
-            inbox: VecDeque::new(),
+            messages: Box::default(),
+            body,
         }
     }
 
     /// Adds an announced message.
     pub fn expect(&mut self, message: Incoming) {
-        self.inbox.push_back(message);
+        self.messages.inbox.push_back(message);
         self.next_end = self.next_end.min(message.end);
     }
 
     /// Takes the first message of the inbox if all of its bytes have arrived.
     pub fn take_complete(&mut self) -> Option<Incoming> {
-        let message = *self.inbox.front().filter(|m| m.end <= self.received)?;
-        self.inbox.pop_front();
-        self.next_end = self.inbox.front().map_or(u64::MAX, |m| m.end);
+        let message = *self.messages.inbox.front().filter(|m| m.end <= self.received)?;
+        self.messages.inbox.pop_front();
+        self.next_end = self.messages.inbox.front().map_or(u64::MAX, |m| m.end);
         Some(message)
     }
 
@@ -285,7 +300,7 @@ impl Socket {
     /// Records of the unconfirmed messages in their current state. Events that the connection counted since the last
     /// confirmation belong to the first message: the others wait for it, and each event counts once.
     pub fn unfinished(&self, paused: Duration) -> impl Iterator<Item = FlowRecord> {
-        self.outbox.iter().enumerate().map(move |(i, m)| {
+        self.messages.outbox.iter().enumerate().map(move |(i, m)| {
             let so_far = match &self.body {
                 Body::Tcp(tcp) => tcp.bytes_acked(),
                 // The sender learns nothing before the message is complete.

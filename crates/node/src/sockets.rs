@@ -22,6 +22,8 @@ const EMPTY: Entry = Entry { key: 0, socket: NOWHERE };
 pub(crate) struct Sockets {
     /// A power of two of entries, at most half of them taken; none before the first socket.
     index: Vec<Entry>,
+    /// The upper bits of a spread key that are its place in the index are those above this one.
+    shift: u32,
     sockets: Vec<Option<Socket>>,
     free: Vec<u32>,
 }
@@ -36,20 +38,17 @@ impl Sockets {
     /// Place of a key in an index that is not empty.
     #[inline(always)]
     fn home(&self, key: u64) -> usize {
-        let spread = key.wrapping_mul(SPREAD);
-        (spread >> (self.index.len().leading_zeros() & 63)) as usize >> 1 & (self.index.len() - 1)
+        (key.wrapping_mul(SPREAD) >> (self.shift & 63)) as usize
     }
 
     /// The socket of `flow`, seen from this end.
     #[inline(always)]
     pub fn find(&self, flow: &FlowKey) -> Option<u32> {
-        if self.index.is_empty() {
-            return None;
-        }
         let key = key_of(flow);
         let mut at = self.home(key);
         loop {
-            let entry = self.index[at];
+            // There is no entry in an empty index.
+            let entry = self.index.get(at)?;
             if entry.socket == NOWHERE {
                 return None;
             }
@@ -63,7 +62,7 @@ impl Sockets {
     /// The address at which the look-up of `flow` begins, for a caller that prefetches memory.
     #[inline(always)]
     pub fn index_line(&self, flow: &FlowKey) -> Option<*const u8> {
-        let entry = self.index.get(if self.index.is_empty() { 0 } else { self.home(key_of(flow)) })?;
+        let entry = self.index.get(self.home(key_of(flow)))?;
         Some(core::ptr::from_ref(entry).cast())
     }
 
@@ -92,6 +91,7 @@ impl Sockets {
         };
         if 2 * (self.sockets.len() - self.free.len()) > self.index.len() {
             let larger = alloc::vec![EMPTY; (2 * self.index.len()).max(4)];
+            self.shift = u64::BITS - larger.len().trailing_zeros();
             let old = core::mem::replace(&mut self.index, larger);
             old.into_iter().filter(|e| e.socket != NOWHERE).for_each(|e| self.enter(e));
         }

@@ -152,7 +152,7 @@ impl Host {
         let socket = sockets.find(&local).and_then(|index| sockets.get(index))?;
         match &socket.body {
             Body::Tcp(_) => None,
-            Body::Udp(..) => socket.inbox.iter().find(|m| m.end == f.offset).map(|m| m.received),
+            Body::Udp(..) => socket.messages.inbox.iter().find(|m| m.end == f.offset).map(|m| m.received),
             Body::Light(_) | Body::Roce(_) => Some(socket.received.saturating_sub(f.offset - f.bytes).min(f.bytes)),
         }
     }
@@ -280,11 +280,11 @@ impl Io for Host {
         let id = (self.id as u64) << 40 | self.flow_count;
         self.flow_count += 1;
         let Some(s) = self.guests[socket.vm as usize].sockets.get_mut(socket.index) else { return id };
-        let (begin, end) = (s.written, s.written + bytes);
-        s.written = end;
+        let (begin, end) = (s.messages.written, s.messages.written + bytes);
+        s.messages.written = end;
         s.pending += bytes;
         let before = s.before(s.paused(now, &self.adapter));
-        s.outbox.push_back(Outgoing { id, label, tag, start: now, begin, end, before });
+        s.messages.outbox.push_back(Outgoing { id, label, tag, start: now, begin, end, before });
         let (flow, priority) = (s.flow, s.priority);
         let how = match &s.body {
             Body::Udp(..) => DATAGRAMS,

@@ -69,7 +69,7 @@ impl Host {
     pub(super) fn drop_light_if_over(&mut self, now: Instant, id: SocketId) {
         let Some(s) = self.guests[id.vm as usize].sockets.get(id.index) else { return };
         let Body::Light(Some(stream)) = &s.body else { return };
-        if !stream.is_closed() || stream.end() == End::Orderly && !s.outbox.is_empty() {
+        if !stream.is_closed() || stream.end() == End::Orderly && !s.messages.outbox.is_empty() {
             return;
         }
         self.give_up_unfinished(now, id);

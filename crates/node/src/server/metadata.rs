@@ -79,11 +79,11 @@ impl Host {
         let vm = flow.src.vm();
         let Some(index) = self.guests[vm as usize].sockets.find(flow) else { return };
         let Some(s) = self.guests[vm as usize].sockets.get_mut(index) else { return };
-        let Some(at) = s.outbox.iter().position(|m| m.end == words[0]) else { return };
-        let Some(m) = s.outbox.remove(at) else { return };
+        let Some(at) = s.messages.outbox.iter().position(|m| m.end == words[0]) else { return };
+        let Some(m) = s.messages.outbox.remove(at) else { return };
         // A timeout delays every later message on the connection but counts once: for the first message that waits.
         let counted = s.before(Duration::ZERO);
-        if let Some(next) = s.outbox.get_mut(at) {
+        if let Some(next) = s.messages.outbox.get_mut(at) {
             next.before.timeouts = counted.timeouts;
             next.before.retransmissions = counted.retransmissions;
             next.before.timeout_wait = counted.timeout_wait;

@@ -40,7 +40,7 @@ impl Host {
     pub(super) fn disconnect_if_over(&mut self, now: Instant, id: SocketId) {
         let Some(s) = self.guests[id.vm as usize].sockets.get(id.index) else { return };
         let Body::Roce(pair) = &s.body else { return };
-        if !s.closing || !s.outbox.is_empty() || !pair.is_idle() {
+        if !s.closing || !s.messages.outbox.is_empty() || !pair.is_idle() {
             return;
         }
         let flow = s.flow;

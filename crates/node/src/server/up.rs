@@ -60,28 +60,34 @@ impl Host {
     pub(super) fn deliver_to(&mut self, now: Instant, id: SocketId, packet: &Packet) {
         let guest = &mut self.guests[id.vm as usize];
         let Some(s) = guest.sockets.get_mut(id.index) else { return };
+        let Body::Tcp(tcp) = &mut s.body else { return self.deliver_other(now, id, packet) };
+        let config = &self.config.tcp;
+        let ce = packet.ecn() == Ecn::Ce;
+        let plain = packet.plain_segment().and_then(|segment| tcp.receive_plain(config, now, &segment, ce));
+        let heard = plain.unwrap_or_else(|| receive_any(tcp, config, now, packet));
+        if heard.readable() {
+            s.received += tcp.recv(config, now, u64::MAX);
+        }
+        if s.received >= s.next_end || heard.peer_closed() || heard.closed() {
+            return self.deliver_event(now, id, heard);
+        }
+        if heard.acked() || heard.connected() {
+            fill_tcp(tcp, &mut s.pending, s.closing, config, now);
+        }
+        keep_tcp_deadline(&mut self.timers, tcp, &mut s.timer_at, id);
+        if !s.scheduled && tcp.wants_transmit(config, now) {
+            s.scheduled = true;
+            guest.ready.push_back(id.index);
+            self.runnable |= 1 << id.vm;
+        }
+    }
+
+    /// Delivers a packet of another transport than TCP.
+    #[inline(never)]
+    fn deliver_other(&mut self, now: Instant, id: SocketId, packet: &Packet) {
+        let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
         match &mut s.body {
-            Body::Tcp(tcp) => {
-                let config = &self.config.tcp;
-                let ce = packet.ecn() == Ecn::Ce;
-                let plain = packet.plain_segment().and_then(|segment| tcp.receive_plain(config, now, &segment, ce));
-                let heard = plain.unwrap_or_else(|| receive_any(tcp, config, now, packet));
-                if heard.readable() {
-                    s.received += tcp.recv(config, now, u64::MAX);
-                }
-                if s.received >= s.next_end || heard.peer_closed() || heard.closed() {
-                    return self.deliver_event(now, id, heard);
-                }
-                if heard.acked() || heard.connected() {
-                    fill_tcp(tcp, &mut s.pending, s.closing, config, now);
-                }
-                keep_tcp_deadline(&mut self.timers, tcp, &mut s.timer_at, id);
-                if !s.scheduled && tcp.wants_transmit(config, now) {
-                    s.scheduled = true;
-                    guest.ready.push_back(id.index);
-                    self.runnable |= 1 << id.vm;
-                }
-            }
+            Body::Tcp(_) => {}
             Body::Udp(_, receiver) => {
                 receiver.receive(packet.udp_offset(), packet.payload());
                 self.datagram(now, id, packet.udp_offset(), packet.payload());
@@ -172,18 +178,18 @@ impl Host {
     pub(super) fn datagram(&mut self, now: Instant, id: SocketId, offset: u64, len: u16) {
         let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
         let flow = s.flow;
-        let Some(at) = s.inbox.iter().position(|m| offset >= m.begin && offset < m.end) else { return };
-        let m = &mut s.inbox[at];
+        let Some(at) = s.messages.inbox.iter().position(|m| offset >= m.begin && offset < m.end) else { return };
+        let m = &mut s.messages.inbox[at];
         m.received += len as u64;
         let m = *m;
         if m.received >= m.end - m.begin {
-            s.inbox.remove(at);
+            s.messages.inbox.remove(at);
             self.events.push_back(Event::Message { socket: id, tag: m.tag, bytes: m.end - m.begin });
             self.post_metadata(now, metadata(flow, Topic::Done, [m.end, now.as_ps(), m.received & METADATA_WORD]));
         } else if at >= OVERTAKING_MESSAGES {
             // A part of the oldest message was lost; the message's sender is told how much arrived. Messages without any
             // data behind them may still be on their way, however many there are.
-            if let Some(m) = s.inbox.pop_front() {
+            if let Some(m) = s.messages.inbox.pop_front() {
                 self.post_metadata(now, metadata(flow, Topic::Done, [m.end, u64::MAX, m.received & METADATA_WORD]));
             }
         }

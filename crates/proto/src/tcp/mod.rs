@@ -76,7 +76,7 @@ enum Timer {
 /// The fields are in the order of the cache lines: with many connections, the fetched lines are the cost of a segment.
 /// A predicted segment touches the first four lines of a receiver and the first five of a sender with NewReno.
 #[derive(Clone, Debug)]
-#[repr(C, align(64))]
+#[repr(C)]
 pub struct Tcp {
     // Line 1: positions.
     snd_una: u64,
@@ -144,11 +144,6 @@ pub struct Tcp {
     reassembly: Reassembly,
     /// Position of the peer's FIN, once known.
     fin_at: u64,
-    /// Send the segment at `snd_una` again, whatever the window.
-    rexmit_una: bool,
-    probe_due: bool,
-    /// The segment that goes before all others.
-    urgent: Urgent,
     /// Fast retransmit starts again only above this position (RFC 6582, 3.2; RFC 6675, 5.1).
     recover: u64,
     /// The window is reduced once for data sent below this position (RFC 3168, 6.1.2).
@@ -170,6 +165,11 @@ pub struct Tcp {
     prior_nxt: u32,
     rst_seq: u32,
     rst_ack: u32,
+    /// Send the segment at `snd_una` again, whatever the window.
+    rexmit_una: bool,
+    probe_due: bool,
+    /// The segment that goes before all others.
+    urgent: Urgent,
     rst_has_ack: bool,
     rescued: bool,
     partial_seen: bool,
@@ -178,9 +178,9 @@ pub struct Tcp {
     end: End,
 }
 
-/// Eight cache lines, with the groups above at their places.
+/// Eight cache lines, with the groups above at their places where a connection begins with a line.
 const _: () = {
-    assert!(size_of::<Tcp>() == 512);
+    assert!(size_of::<Tcp>() <= 512);
     assert!(core::mem::offset_of!(Tcp, main_at) == 64);
     assert!(core::mem::offset_of!(Tcp, prediction) == 128);
     assert!(core::mem::offset_of!(Tcp, rtt) + 32 <= 256);

@@ -141,9 +141,41 @@ impl Config {
     /// The timestamp clock: ticks since the start, and one, because FreeBSD takes an echo of zero for none.
     #[inline(always)]
     pub(super) fn timestamp(&self, now: Instant) -> u32 {
-        // A division by a constant is a multiplication; a microsecond is the tick of every named set.
-        const MICROSECOND: Duration = Duration::from_us(1);
-        let ticks = if self.tick.0 == MICROSECOND.0 { now.0 / MICROSECOND.0 } else { now.0 / self.tick.0 };
+        let ticks = if self.tick == MICROSECOND { microseconds(now) } else { now.0 / self.tick.0 };
         (ticks as u32).wrapping_add(1)
+    }
+}
+
+/// The tick of every named set.
+const MICROSECOND: Duration = Duration::from_us(1);
+
+/// Whole microseconds since the start. Written as `now / 1_000_000` it would be a division like that of any other tick:
+/// the compiler sees that both quotients are `now / tick` and drops the constant.
+#[inline(always)]
+fn microseconds(now: Instant) -> u64 {
+    // 10^6 = 2^6 * 15625, and 2^77 / 15625 rounded up errs by less than 15625 * 2^-77 a unit: by less than the distance of
+    // n / 15625 to the next whole number for every n below 2^58.
+    const SHIFT: u32 = 77;
+    const RECIPROCAL: u64 = ((1u128 << SHIFT) / 15_625 + 1) as u64;
+    ((u128::from(now.0 >> 6) * u128::from(RECIPROCAL)) >> SHIFT) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn microseconds_are_whole() {
+        let mut rng = Rng::from_words(&[77]);
+        let edges = (0..64).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit]);
+        let random = (0..100_000).map(|_| rng.next_u64() >> rng.below(64));
+        let instants: alloc::vec::Vec<u64> = edges.chain(random).collect();
+        for at in instants {
+            let whole = at / 1_000_000 * 1_000_000;
+            for ps in [at, whole, whole.wrapping_sub(1), u64::MAX - at] {
+                assert_eq!(microseconds(Instant(ps)), ps / 1_000_000, "{ps}");
+            }
+        }
     }
 }

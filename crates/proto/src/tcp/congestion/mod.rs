@@ -145,7 +145,9 @@ macro_rules! algorithms {
         }
 
         /// State of one of the algorithms: an enum and not a trait object, so that a connection stays in one piece.
+        // Tag and counters of NewReno are the first 8 bytes.
         #[derive(Clone, Debug)]
+        #[repr(u8)]
         pub(super) enum Controller {
             $($name($name)),+
         }
@@ -159,7 +161,11 @@ macro_rules! algorithms {
             #[inline(always)]
             pub(super) fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
                 match self {
-                    $(Controller::$name(control) => control.on_ack(window, ack)),+
+                    // Each algorithm has a copy: an acknowledgment that is lent to one of them had to be in memory for all.
+                    $(Controller::$name(control) => {
+                        let ack = *ack;
+                        control.on_ack(window, &ack)
+                    })+
                 }
             }
             #[inline]
