@@ -124,7 +124,7 @@ impl Validate {
             (true, false) if warnings.iter().any(|w| w.contains("can deadlock")) => "found: see the warning",
             (true, false) => "none: all routes checked",
         };
-        let engine = Engine::new(built.world, 1).map_err(|e| build::refused(s, &e))?;
+        let engine = Engine::new(built.world, &[], 1).map_err(|e| build::refused(s, &e))?;
         let loads = s.workloads.iter().filter_map(|w| if let Workload::Poisson(w) = w { Some(load(w)) } else { None });
         let mut findings = Findings {
             file: self.file.display().to_string(),

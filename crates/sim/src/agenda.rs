@@ -31,6 +31,8 @@ pub struct Agenda {
     occupied: Vec<u64>,
     /// The events in approximate order of time.
     by_time: Vec<Entry>,
+    /// The next `boxes`, while late events are added.
+    merged: Vec<Turn>,
     /// Shift that turns picoseconds of the window into a slice of time.
     slice_shift: u32,
 }
@@ -71,6 +73,7 @@ impl Agenda {
             counts: vec![0; boxes],
             occupied: vec![0; boxes.div_ceil(64)],
             by_time: Vec::new(),
+            merged: Vec::new(),
             slice_shift: bits.saturating_sub(SLICES.trailing_zeros()),
         }
     }
@@ -78,6 +81,16 @@ impl Agenda {
     /// Number of boxes with events.
     pub fn len(&self) -> usize {
         self.boxes.len()
+    }
+
+    /// Forgets all events.
+    pub fn clear(&mut self) {
+        self.boxes.clear();
+    }
+
+    /// Number of boxes with events before box `node`.
+    pub fn len_before(&self, node: u32) -> usize {
+        self.boxes.partition_point(|turn| turn.node < node)
     }
 
     /// The `i`th box in order.
@@ -127,6 +140,35 @@ impl Agenda {
             self.arrange_by_box(&by_time[..events.len()]);
             self.by_time = by_time;
         }
+        events.clear();
+    }
+
+    /// Keeps only the first `len` boxes, and adds events of theirs and of boxes without events.
+    pub fn add(&mut self, len: usize, events: &mut Vec<Entry>) {
+        events.sort_unstable_by_key(|e| (e.node, e.key));
+        // Events that were added before are behind those of all boxes.
+        let mut begin = self.boxes.iter().map(|turn| turn.end + 1).max().unwrap_or(0);
+        let mut merged = std::mem::take(&mut self.merged);
+        merged.clear();
+        let mut turns = self.boxes[..len].iter().copied().peekable();
+        for of_box in events.chunk_by(|a, b| a.node == b.node) {
+            let node = of_box[0].node;
+            merged.extend(std::iter::from_fn(|| turns.next_if(|turn| turn.node < node)));
+            let known = turns.next_if(|turn| turn.node == node);
+            let known = known.map_or(0..0, |turn| turn.begin as usize..turn.end as usize);
+            let first_known = begin as usize + of_box.len();
+            let end = first_known + known.len();
+            if self.keys.len() <= end {
+                self.keys.resize(2 * end, Key::NEVER);
+            }
+            of_box.iter().zip(&mut self.keys[begin as usize..]).for_each(|(e, key)| *key = e.key);
+            self.keys.copy_within(known, first_known);
+            self.keys[end] = Key::NEVER;
+            merged.push(Turn { node, begin, end: end as u32 });
+            begin = end as u32 + 1;
+        }
+        merged.extend(turns);
+        self.merged = std::mem::replace(&mut self.boxes, merged);
         events.clear();
     }
 
@@ -246,6 +288,40 @@ mod tests {
                     seen.extend(keys[..keys.len() - 1].iter().map(|&k| (node as u32, k)));
                 }
                 assert!(events.is_empty());
+                assert_eq!(seen, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn late_events_join_those_of_their_boxes() {
+        let mut rng = Rng::from_words(&[6]);
+        let (boxes, kept) = (40u32, 30u32);
+        for (count, late) in [(0, 5), (20, 0), (20, 5), (500, 1), (500, 300)] {
+            let mut agenda = Agenda::new(boxes as usize, 1_000);
+            let mut draw = |i: u32, below: u32| {
+                let key = Key::new(rng.below(1_000), Class::Arrival, 0, i);
+                Entry { key, node: rng.below(below as u64) as u32 }
+            };
+            for _ in 0..3 {
+                let mut events: Vec<Entry> = (0..count).map(|i| draw(i, boxes)).collect();
+                let mut late: [Vec<Entry>; 2] =
+                    [0, 1].map(|half| (0..late).map(|i| draw(count + half * late + i, kept)).collect());
+                let mut expected: Vec<(u32, Key)> =
+                    events.iter().chain(&late[0]).chain(&late[1]).map(|e| (e.node, e.key)).collect();
+                expected.retain(|e| e.0 < kept);
+                expected.sort_unstable();
+                agenda.arrange(&mut events);
+                for late in &mut late {
+                    agenda.add(agenda.len_before(kept), late);
+                    assert!(late.is_empty());
+                }
+                let mut seen = Vec::new();
+                for i in 0..agenda.len() {
+                    let (node, keys) = agenda.sorted_turn(i);
+                    assert_eq!(keys.last(), Some(&Key::NEVER));
+                    seen.extend(keys[..keys.len() - 1].iter().map(|&k| (node as u32, k)));
+                }
                 assert_eq!(seen, expected);
             }
         }

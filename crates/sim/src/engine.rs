@@ -1,8 +1,9 @@
 //! Runs a world: windows, threads, epochs.
 
 use crate::event::{MAX_FRAMES, MAX_WINDOW};
-use crate::shard::{MAX_LANES, Shard};
-use crate::step::{Captured, Parcel, Timing};
+use crate::shard::{MAX_LANES, Sampler, Shard};
+use crate::step::{Captured, Timing};
+use crate::threads::{Crew, Meeting};
 use crate::wire::WireSpec;
 use crate::world::{Node, NodeRef, World, WorldError};
 use sluicenet_node::device::PortId;
@@ -12,8 +13,8 @@ use sluicenet_node::switch::PauseEvent;
 use sluicenet_proto::cee::headroom::PFC_FRAME_BYTES;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The observer's decision after an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,15 +81,13 @@ pub struct Engine<A> {
     /// The first window after all epochs so far.
     reached: u64,
     started: bool,
-    mail: Vec<Mutex<Vec<Parcel>>>,
-    sampling: Option<(Duration, Vec<(NodeId, PortId)>)>,
-    next_sample: u64,
     epoch: Duration,
 }
 
 impl<A: App> Engine<A> {
-    /// Prepares a world to run on `threads` threads.
-    pub fn new(world: World<A>, threads: usize) -> Result<Engine<A>, WorldError> {
+    /// Prepares a world to run on `threads` threads. `part` names the part of each box, from 0 on: a part belongs to one
+    /// thread, so boxes with much mutual traffic share one. One thread needs no parts.
+    pub fn new(world: World<A>, part: &[u32], threads: usize) -> Result<Engine<A>, WorldError> {
         let ports = check(&world)?;
         let lookahead = lookahead(&world)?;
         let window = lookahead.min(MAX_WINDOW);
@@ -99,10 +98,10 @@ impl<A: App> Engine<A> {
         let overhead = world.framing.overhead() as u32;
         let timing = Timing::new(window, lanes, overhead, world.seed);
 
-        // A part belongs to one thread: with more threads than parts, threads would only wait for each other.
-        let parts = world.part.iter().max().map_or(1, |&p| p as usize + 1);
+        // With more threads than parts, threads would only wait for each other.
+        let parts = part.iter().max().map_or(1, |&p| p as usize + 1);
         let shards = threads.clamp(1, parts);
-        let owner = partition(&world.part, shards);
+        let owner = if shards == 1 { vec![0; world.nodes.len()] } else { partition(part, shards) };
         let mut counts = vec![0u32; shards];
         let location: Vec<(u16, u32)> = owner
             .iter()
@@ -145,26 +144,15 @@ impl<A: App> Engine<A> {
             part.1.push(n as u32);
             part.2.push(wires.into_iter().flatten().collect());
         }
-        let shards: Vec<Shard<A>> = parts
+        let mut shards: Vec<Shard<A>> = parts
             .into_iter()
             .enumerate()
             .map(|(i, (nodes, names, wires))| {
                 Shard::new(timing, i as u16, shards, nodes, names, wires, location_of_host.clone())
             })
             .collect();
-        let mail = (0..2 * shards.len() * shards.len()).map(|_| Mutex::new(Vec::new())).collect();
-        Ok(Engine {
-            shards,
-            timing,
-            location,
-            next: 0,
-            reached: 0,
-            started: false,
-            mail,
-            sampling: None,
-            next_sample: 0,
-            epoch: EPOCH,
-        })
+        Shard::settle_borders(&mut shards);
+        Ok(Engine { shards, timing, location, next: 0, reached: 0, started: false, epoch: EPOCH })
     }
 
     /// Sets the interval between calls of the observer; its decisions take effect at the end of an interval.
@@ -186,7 +174,11 @@ impl<A: App> Engine<A> {
 
     /// Samples the queues of `ports` every `interval`.
     pub fn sample(&mut self, interval: Duration, ports: Vec<(NodeId, PortId)>) {
-        self.sampling = Some((interval, ports));
+        self.shards.iter_mut().for_each(|shard| shard.sampler = Sampler::new(interval));
+        for (node, port) in ports {
+            let (shard, n) = self.location[node as usize];
+            self.shards[shard as usize].sampler.queues.push((node, n, port));
+        }
     }
 
     /// Captures every frame that leaves a port.
@@ -288,6 +280,22 @@ impl<A: App> Engine<A> {
             self.next = self.shards.iter().map(|s| s.first_window()).min().unwrap_or(u64::MAX);
         }
         let end_window = until.0.div_ceil(self.timing.window);
+        let meeting = Meeting::new(self.shards.len());
+        std::thread::scope(|scope| {
+            let mut crew = Crew::new(scope, &meeting);
+            self.run_epochs(end_window, until, interrupt, observe, &mut crew)
+        })
+    }
+
+    /// Runs epoch by epoch, as [`Engine::run`].
+    fn run_epochs(
+        &mut self,
+        end_window: u64,
+        until: Instant,
+        interrupt: &AtomicBool,
+        observe: &mut dyn FnMut(&mut Engine<A>, Epoch) -> Control,
+        crew: &mut Crew<'_, A>,
+    ) -> RunEnd {
         loop {
             if self.next == u64::MAX {
                 return RunEnd::Idle;
@@ -298,7 +306,7 @@ impl<A: App> Engine<A> {
             // An epoch that begins late (after a time without events) still ends at a regular boundary.
             let epoch_windows = (self.epoch.0 / self.timing.window).max(1);
             let stop = ((self.next / epoch_windows + 1) * epoch_windows).min(end_window);
-            let samples = self.run_windows(stop);
+            self.run_windows(stop, crew);
             self.reached = stop;
             if self.shards.iter().any(|shard| shard.is_full) {
                 return RunEnd::Full;
@@ -308,11 +316,11 @@ impl<A: App> Engine<A> {
             for s in &mut self.shards {
                 epoch.pauses.append(&mut s.pauses);
                 epoch.captured.append(&mut s.captured);
+                epoch.samples.append(&mut s.sampler.samples);
                 epoch.hops += s.hops();
             }
             epoch.pauses.sort_by_key(|(n, p)| (p.at, *n, p.port, p.priority));
             epoch.captured.sort_by_key(|c| (c.at, c.node, c.port));
-            epoch.samples = samples;
             epoch.samples.sort_unstable();
             if observe(self, epoch) == Control::Stop {
                 return RunEnd::Stopped;
@@ -324,197 +332,22 @@ impl<A: App> Engine<A> {
     }
 
     /// Runs the windows up to `stop` on all threads; afterwards `self.next` is the next window with an event.
-    fn run_windows(&mut self, stop: u64) -> Vec<QueueSample> {
-        let n = self.shards.len();
-        let gate = Gate::new(n);
-        let first = self.next;
-        let (mail, timing) = (&self.mail, self.timing);
-        let sampling = self.sampling.as_ref();
-        let location = &self.location;
-        let next_sample = self.next_sample;
-        let work = |shard: &mut Shard<A>| {
-            let sampler = Sampler { sampling, location, next: next_sample };
-            run_shard(shard, n, first, stop, &gate, mail, timing, sampler)
+    fn run_windows(&mut self, stop: u64, others: &mut Crew<'_, A>) {
+        self.next = match &mut self.shards[..] {
+            [shard] => run_alone(shard, self.next, stop),
+            _ => others.run(&mut self.shards, self.next, stop),
         };
-        let results: Vec<(u64, u64, Vec<QueueSample>)> = std::thread::scope(|scope| {
-            let Some((mine, others)) = self.shards.split_first_mut() else { return Vec::new() };
-            let work = &work;
-            let others: Vec<_> = others.iter_mut().map(|shard| scope.spawn(move || work(shard))).collect();
-            let mut results = vec![work(mine)];
-            results.extend(others.into_iter().map(|h| h.join().unwrap_or_else(|e| std::panic::resume_unwind(e))));
-            results
-        });
-        self.next = results[0].0;
-        self.next_sample = results[0].1;
-        results.into_iter().flat_map(|r| r.2).collect()
     }
 }
 
-struct Sampler<'a> {
-    sampling: Option<&'a (Duration, Vec<(NodeId, PortId)>)>,
-    location: &'a [(u16, u32)],
-    next: u64,
-}
-
-impl Sampler<'_> {
-    /// Samples the queues of this shard for every sampling time that is due when the window at `start` begins.
-    fn take<A: App>(&mut self, shard: &Shard<A>, start: u64, into: &mut Vec<QueueSample>) {
-        let Some((interval, ports)) = self.sampling else { return };
-        while self.next <= start {
-            for &(node, port) in ports {
-                let (owner, n) = self.location[node as usize];
-                if owner != shard.me {
-                    continue;
-                }
-                let bytes = match shard.places[n as usize].node.kind() {
-                    NodeRef::Switch(s) => (0..8).map(|p| s.queue_bytes(port, p) as u64).sum(),
-                    NodeRef::Server(s) => s.host().adapter().used(port) as u64,
-                    // Its ports have no queues: the number is that of a virtual queue.
-                    NodeRef::Bump(bump) => bump.estimate_qlen(Instant(self.next), port),
-                };
-                into.push(QueueSample { at: Instant(self.next), node, port, bytes });
-            }
-            self.next += interval.0.max(1);
-        }
-    }
-}
-
-/// One thread's share of an epoch. Returns the next window with an event, the next sampling time and the samples.
-#[allow(clippy::too_many_arguments)]
-fn run_shard<A: App>(
-    shard: &mut Shard<A>,
-    shards: usize,
-    first: u64,
-    stop: u64,
-    gate: &Gate,
-    mail: &[Mutex<Vec<Parcel>>],
-    timing: Timing,
-    mut sampler: Sampler<'_>,
-) -> (u64, u64, Vec<QueueSample>) {
-    let _guard = FailGuard(gate);
-    let me = shard.me as usize;
-    let mut samples = Vec::new();
-    let mut parcels = Vec::new();
-    let mut window = first;
-    // A thread can be one round ahead of another, not two: two sets of slots suffice.
-    let mut round = 0;
-    while window < stop {
-        sampler.take(shard, window * timing.window, &mut samples);
+/// Runs the windows from `window` to `stop`. Returns the next window with an event.
+fn run_alone<A: App>(shard: &mut Shard<A>, mut window: u64, stop: u64) -> u64 {
+    while window < stop && !shard.is_full {
+        shard.sample(window);
         shard.sweep(window);
-        if shards == 1 {
-            if shard.is_full {
-                break;
-            }
-            window = shard.next_window(window);
-            continue;
-        }
-        let slots = &mail[round * shards * shards..][..shards * shards];
-        for to in (0..shards).filter(|&to| to != me) {
-            if !shard.outboxes[to].is_empty() {
-                let mut slot = slots[me * shards + to].lock().unwrap_or_else(|e| e.into_inner());
-                debug_assert!(slot.is_empty());
-                std::mem::swap(&mut *slot, &mut shard.outboxes[to]);
-            }
-        }
-        // Only the first window has number 0, and no thread continues from there.
-        let next = gate.agree(me, round, if shard.is_full { 0 } else { shard.next_window(window) });
-        if next == 0 {
-            break;
-        }
-        for from in (0..shards).filter(|&from| from != me) {
-            {
-                let mut slot = slots[from * shards + me].lock().unwrap_or_else(|e| e.into_inner());
-                std::mem::swap(&mut *slot, &mut parcels);
-            }
-            shard.take_in(window + 1, &mut parcels);
-        }
-        window = next;
-        round ^= 1;
+        window = shard.next_window(window);
     }
-    (window, sampler.next, samples)
-}
-
-/// Spins of a waiting thread before it sleeps: waking a thread costs more than most waits last.
-const PATIENCE: u32 = 20_000;
-
-/// Spins after which a waiting thread yields its core: the thread it waits for may have no core if cores are scarce.
-const TURNS_BETWEEN_OFFERS: u32 = 64;
-
-/// The meeting point of threads: a barrier that spins, then sleeps, and returns the smallest of the threads' values.
-struct Gate {
-    threads: usize,
-    arrived: AtomicUsize,
-    generation: AtomicU64,
-    offers: Vec<AtomicU64>,
-    failed: AtomicBool,
-    sleepers: Mutex<usize>,
-    wake: Condvar,
-}
-
-impl Gate {
-    fn new(threads: usize) -> Gate {
-        Gate {
-            threads,
-            arrived: AtomicUsize::new(0),
-            generation: AtomicU64::new(0),
-            offers: (0..2 * threads).map(|_| AtomicU64::new(u64::MAX)).collect(),
-            failed: AtomicBool::new(false),
-            sleepers: Mutex::new(0),
-            wake: Condvar::new(),
-        }
-    }
-
-    fn agree(&self, me: usize, round: usize, offer: u64) -> u64 {
-        let offers = &self.offers[round * self.threads..][..self.threads];
-        offers[me].store(offer, Ordering::Release);
-        self.wait();
-        offers.iter().map(|o| o.load(Ordering::Acquire)).min().unwrap_or(u64::MAX)
-    }
-
-    fn wait(&self) {
-        let generation = self.generation.load(Ordering::Acquire);
-        let passed = || self.generation.load(Ordering::Acquire) != generation;
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
-            self.arrived.store(0, Ordering::Release);
-            // Under the lock: a thread that is about to sleep either sees the new generation or is woken.
-            let sleepers = self.sleepers.lock().unwrap_or_else(|e| e.into_inner());
-            self.generation.store(generation + 1, Ordering::Release);
-            if *sleepers > 0 {
-                self.wake.notify_all();
-            }
-            return;
-        }
-        for turn in 1..=PATIENCE {
-            if passed() {
-                return;
-            }
-            if turn % TURNS_BETWEEN_OFFERS == 0 {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
-        let mut sleepers = self.sleepers.lock().unwrap_or_else(|e| e.into_inner());
-        *sleepers += 1;
-        while !passed() {
-            assert!(!self.failed.load(Ordering::Relaxed), "another thread of the simulation failed");
-            sleepers = self.wake.wait(sleepers).unwrap_or_else(|e| e.into_inner());
-        }
-        *sleepers -= 1;
-    }
-}
-
-/// Releases the other threads from the barrier when a thread panics.
-struct FailGuard<'a>(&'a Gate);
-
-impl Drop for FailGuard<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.failed.store(true, Ordering::Relaxed);
-            let _sleepers = self.0.sleepers.lock().unwrap_or_else(|e| e.into_inner());
-            self.0.wake.notify_all();
-        }
-    }
+    window
 }
 
 /// Checks that every port has one link; returns the number of ports of each box.

@@ -14,7 +14,7 @@ pub mod pcapng;
 mod shard;
 pub mod slots;
 mod step;
-
+mod threads;
 mod wire;
 pub mod world;
 

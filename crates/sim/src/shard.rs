@@ -5,18 +5,20 @@
 //! of one window; the lanes form a ring, and events beyond the ring wait in [`EventHeap`].
 
 use crate::agenda::{Agenda, Entry};
+use crate::engine::QueueSample;
 use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT};
 use crate::event_heap::{EventHeap, HeapEvent};
 use crate::step::{Captured, OwnEvents, Parcel, Step, StepContext, Timing, Window, arrival, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
 use crate::world::{NetworkBox, Node, NodeRef};
+use core::ops::Range;
 use sluicenet_node::device::{Device, PortId, PortSet, PrefetchStep};
 use sluicenet_node::packet::Packet;
 use sluicenet_node::pool::{Handle, Pool};
 use sluicenet_node::server::{App, Plan};
 use sluicenet_node::switch::{OnSwitch, PauseEvent, Switch};
 use sluicenet_node::with_server;
-use sluicenet_proto::time::Instant;
+use sluicenet_proto::time::{Duration, Instant};
 
 /// Most lanes: with more lanes, a box's empty lists would outweigh the box.
 pub const MAX_LANES: usize = 64;
@@ -39,8 +41,50 @@ pub struct Place<A> {
 impl<A> Place<A> {
     /// The box's wires, by number.
     #[inline(always)]
-    fn span(&self) -> core::ops::Range<usize> {
+    fn span(&self) -> Range<usize> {
         self.first_wire as usize..self.end_wire as usize
+    }
+}
+
+/// The kinds of boxes that several threads simulate apart in each window. Servers come first in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Halves {
+    /// Number of servers.
+    servers: u32,
+    /// The first box with a link to another thread; the border is all boxes from here on.
+    border: u32,
+}
+
+impl Halves {
+    /// All boxes are the border: servers have links to another thread.
+    const ALL_BORDER: Halves = Halves { servers: 0, border: 0 };
+
+    fn of<A>(me: u16, places: &[Place<A>], wires: &[Wire]) -> Halves {
+        let is_server = |place: &Place<A>| matches!(place.node, Node::Server(_));
+        let servers = places.iter().take_while(|place| is_server(place)).count();
+        let crosses = |place: &Place<A>| wires[place.span()].iter().any(|wire| wire.shard != me);
+        let border = places.iter().position(crosses).unwrap_or(places.len());
+        if border < servers || places[servers..].iter().any(is_server) {
+            return Halves::ALL_BORDER;
+        }
+        Halves { servers: servers as u32, border: border as u32 }
+    }
+}
+
+/// Samples queues.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    interval: Duration,
+    /// The queues: their boxes by number in the world and in the shard, and ports.
+    pub queues: Vec<(u32, u32, PortId)>,
+    next: Instant,
+    pub samples: Vec<QueueSample>,
+}
+
+impl Sampler {
+    /// Samples every `interval`.
+    pub fn new(interval: Duration) -> Sampler {
+        Sampler { interval: interval.max(Duration(1)), ..Sampler::default() }
     }
 }
 
@@ -57,6 +101,9 @@ pub struct Shard<A> {
     pub pool: Pool<Packet>,
     lanes: Vec<Vec<Entry>>,
     agenda: Agenda,
+    halves: Halves,
+    /// Message metadata that came after the agenda was arranged.
+    late: Vec<Entry>,
     own_events: OwnEvents,
     heap: EventHeap,
     pub outboxes: Vec<Vec<Parcel>>,
@@ -66,6 +113,7 @@ pub struct Shard<A> {
     metadata: Vec<Packet>,
     pub pauses: Vec<(u32, PauseEvent)>,
     pub captured: Vec<Captured>,
+    pub sampler: Sampler,
     /// Earliest arrival of any parcel that this shard sent.
     sent_min: u64,
     /// Whether an arrival had no number left for its frame: the shard stops.
@@ -96,6 +144,7 @@ impl<A: App> Shard<A> {
         if error_rate.iter().all(|&r| r == 0.0) {
             error_rate = Vec::new();
         }
+        let halves = Halves::of(me, &places, &flat);
         Shard {
             timing,
             me,
@@ -106,6 +155,8 @@ impl<A: App> Shard<A> {
             wires: flat,
             lanes: (0..timing.lanes).map(|_| Vec::new()).collect(),
             agenda: Agenda::new(n, timing.window),
+            halves,
+            late: Vec::new(),
             own_events: OwnEvents::default(),
             heap: EventHeap::default(),
             outboxes: (0..shards).map(|_| Vec::new()).collect(),
@@ -114,8 +165,41 @@ impl<A: App> Shard<A> {
             metadata: Vec::new(),
             pauses: Vec::new(),
             captured: Vec::new(),
+            sampler: Sampler::default(),
             sent_min: u64::MAX,
             is_full: false,
+        }
+    }
+
+    /// If all boxes of one of the shards are its border, this holds for all: metadata reaches servers of any shard.
+    pub fn settle_borders(shards: &mut [Shard<A>]) {
+        if shards.iter().any(|shard| shard.halves == Halves::ALL_BORDER) {
+            shards.iter_mut().for_each(|shard| shard.halves = Halves::ALL_BORDER);
+        }
+    }
+
+    /// Samples the queues for every sampling time that is due when window `number` begins.
+    #[inline(always)]
+    pub fn sample(&mut self, number: u64) {
+        if !self.sampler.queues.is_empty() {
+            self.sample_queues(Instant(number * self.timing.window));
+        }
+    }
+
+    #[cold]
+    fn sample_queues(&mut self, start: Instant) {
+        let Sampler { interval, queues, next, samples } = &mut self.sampler;
+        while *next <= start {
+            for &(node, n, port) in &*queues {
+                let bytes = match self.places[n as usize].node.kind() {
+                    NodeRef::Switch(s) => (0..8).map(|p| s.queue_bytes(port, p) as u64).sum(),
+                    NodeRef::Server(s) => s.host().adapter().used(port) as u64,
+                    // Its ports have no queues: the number is that of a virtual queue.
+                    NodeRef::Bump(bump) => bump.estimate_qlen(*next, port),
+                };
+                samples.push(QueueSample { at: *next, node, port, bytes });
+            }
+            *next += *interval;
         }
     }
 
@@ -218,14 +302,15 @@ impl<A: App> Shard<A> {
         // As seen from the end of the window before: every lane except that window's is open.
         let window = Window { start: (number - 1) * length, end: number * length, number: number - 1 };
         let mut context = self.split(window).1;
-        for p in parcels.drain(..) {
+        for p in &*parcels {
             let frame = context.pool.insert(&p.packet);
             context.arrive(p.at, p.node, p.port, frame);
         }
+        parcels.clear();
     }
 
     /// The boxes, and the other state that a step may use.
-    fn split(&mut self, window: Window) -> (Boxes<'_, A>, StepContext<'_>) {
+    fn split(&mut self, window: Window) -> (Boxes<'_, A>, StepContext<'_>, &mut Agenda) {
         let boxes = Boxes {
             places: &mut self.places,
             wires: &mut self.wires,
@@ -248,7 +333,7 @@ impl<A: App> Shard<A> {
             sent_min: &mut self.sent_min,
             is_full: &mut self.is_full,
         };
-        (boxes, context)
+        (boxes, context, &mut self.agenda)
     }
 
     /// Moves events that have come within the ring from the heap to the lanes.
@@ -270,30 +355,68 @@ impl<A: App> Shard<A> {
 
     /// Simulates window `number`: one step of every box with events, in memory order.
     pub fn sweep(&mut self, number: u64) {
+        self.arrange(number);
+        self.steps(number, 0..self.agenda.len());
+    }
+
+    /// Puts the events of window `number` into the agenda; none if the shard is full.
+    pub fn arrange(&mut self, number: u64) {
         self.sent_min = u64::MAX;
         if self.is_full {
-            return;
+            return self.agenda.clear();
         }
         self.approach(number);
-        let lane = number as usize & (self.timing.lanes - 1);
-        if self.lanes[lane].is_empty() {
-            return;
+        self.agenda.arrange(&mut self.lanes[number as usize & (self.timing.lanes - 1)]);
+    }
+
+    /// Simulates the border in window `number`.
+    pub fn sweep_border(&mut self, number: u64) {
+        self.steps(number, self.agenda.len_before(self.halves.border)..self.agenda.len());
+    }
+
+    /// Simulates the other boxes without guests in window `number`.
+    pub fn sweep_interior(&mut self, number: u64) {
+        let [first, end] = [self.halves.servers, self.halves.border].map(|node| self.agenda.len_before(node));
+        self.steps(number, first..end);
+    }
+
+    /// Simulates the servers in window `number`. Afterwards the agenda is used up.
+    pub fn sweep_servers(&mut self, number: u64) {
+        self.steps(number, 0..self.agenda.len_before(self.halves.servers));
+    }
+
+    /// Takes the metadata that the servers of other threads sent in the window before `number`: it arrives as that begins.
+    pub fn take_late(&mut self, number: u64, parcels: &mut Vec<Parcel>) {
+        let mut late = std::mem::take(&mut self.late);
+        for p in parcels.drain(..) {
+            debug_assert_eq!(p.at, number * self.timing.window);
+            let frame = self.pool.insert(&p.packet);
+            if frame.index() >= self.timing.frames_max {
+                self.is_full = true;
+                self.heap.push(p.at, p.node, HeapEvent::Arrival(p.port, frame));
+                continue;
+            }
+            late.push(Entry { node: p.node, key: arrival(0, p.port, frame) });
         }
+        self.agenda.add(self.agenda.len_before(self.halves.servers), &mut late);
+        self.late = late;
+    }
+
+    /// One step of the boxes at `turns` in the agenda of window `number`.
+    #[inline(never)]
+    fn steps(&mut self, number: u64, turns: Range<usize>) {
         let start = number * self.timing.window;
         let window = Window { start, end: start + self.timing.window, number };
-        let mut agenda = std::mem::take(&mut self.agenda);
-        agenda.arrange(&mut self.lanes[lane]);
         let fetches = self.fetches;
-        let (mut boxes, mut context) = self.split(window);
+        let (mut boxes, mut context, agenda) = self.split(window);
         let mut coming = [Coming::NONE; 4];
-        for i in 0..agenda.len() {
+        for i in turns {
             if fetches {
-                boxes.fetch_ahead(&context, &agenda, i, &mut coming);
+                boxes.fetch_ahead(&context, agenda, i, &mut coming);
             }
             let (n, keys) = agenda.sorted_turn(i);
             boxes.step(&mut context, n, keys);
         }
-        self.agenda = agenda;
     }
 
     /// Frames and metadata in flight, with the box and port they will reach.

@@ -185,9 +185,7 @@ impl StepContext<'_> {
         if wire.shard == self.me {
             self.arrive(at, wire.peer, wire.peer_port, frame);
         } else {
-            let packet = *self.pool.frame(frame);
-            self.pool.release(frame);
-            self.send_parcel(wire.shard, Parcel { at, node: wire.peer, port: wire.peer_port, packet });
+            self.send(at, wire, frame);
         }
     }
 
@@ -211,10 +209,14 @@ impl StepContext<'_> {
         }
     }
 
+    /// Sends a frame to a box of another thread.
     #[cold]
-    fn send_parcel(&mut self, shard: u16, parcel: Parcel) {
-        *self.sent_min = (*self.sent_min).min(parcel.at);
-        self.outboxes[shard as usize].push(parcel);
+    #[inline(never)]
+    fn send(&mut self, at: u64, wire: &Wire, frame: Handle) {
+        *self.sent_min = (*self.sent_min).min(at);
+        let packet = *self.pool.frame(frame);
+        self.outboxes[wire.shard as usize].push(Parcel { at, node: wire.peer, port: wire.peer_port, packet });
+        self.pool.release(frame);
     }
 
     /// Metadata reaches other servers at the beginning of the next window: no frame sent in this window is faster.
@@ -227,7 +229,8 @@ impl StepContext<'_> {
                 let frame = self.pool.insert(&packet);
                 self.arrive(at, node, METADATA_PORT, frame);
             } else {
-                self.send_parcel(shard, Parcel { at, node, port: METADATA_PORT, packet });
+                *self.sent_min = (*self.sent_min).min(at);
+                self.outboxes[shard as usize].push(Parcel { at, node, port: METADATA_PORT, packet });
             }
         }
     }

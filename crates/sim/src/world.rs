@@ -103,8 +103,6 @@ pub struct World<A> {
     pub stage_latency: Duration,
     /// Seed of all random choices.
     pub seed: u64,
-    /// For each box, its part of the world, sized for a thread: boxes with much mutual traffic share a part.
-    pub part: Vec<u32>,
 }
 
 /// Reason why a world cannot be simulated.

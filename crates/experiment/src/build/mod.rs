@@ -54,6 +54,14 @@ pub struct Built {
     pub warnings: Vec<Warning>,
 }
 
+/// The part of each box of a world: see [`Engine::new`](sluicenet_sim::Engine::new). A bump shares the part of a neighbour.
+pub fn parts(plan: &Plan, bumps: &Bumps, threads: usize) -> Vec<u32> {
+    let mut part = plan.parts(threads);
+    let of_bumps: Vec<u32> = bumps.plans.iter().map(|bump| part[bump.links[0][0].0 as usize]).collect();
+    part.extend(of_bumps);
+    part
+}
+
 /// Framing of packets in this scenario.
 pub fn framing(scenario: &Scenario) -> Framing {
     let is_tagged = scenario.qcn.as_ref().is_some_and(|qcn| qcn.limiters == Limiters::Flow);
@@ -425,15 +433,11 @@ pub fn build(scenario: &Scenario) -> Result<Built> {
     }
     let Network { mut links, slowdowns, bumps, mut warnings, .. } = network;
     let ideal = Ideal::new(scenario, plan.clone(), &links, &bumps);
-    let mut part = plan.parts();
-    for (bump, place) in bumps.build(scenario, &plan, &mut links)?.into_iter().zip(&bumps.plans) {
-        nodes.push(Node::bump(bump));
-        part.push(part[place.links[0][0].0 as usize]);
-    }
+    nodes.extend(bumps.build(scenario, &plan, &mut links)?.into_iter().map(Node::bump));
     warnings.extend(workloads.warnings().iter().cloned());
     let (t, u, l) = (&scenario.tcp, &scenario.udp, &scenario.tcplight);
     let delays = [t.rx_delay, u.tx_delay, u.rx_delay, l.tx_delay, l.rx_delay];
     let stage_latency = delays.into_iter().fold(t.tx_delay, Duration::max);
-    let world = World { nodes, links, framing: framing(scenario), stage_latency, seed: scenario.seed, part };
+    let world = World { nodes, links, framing: framing(scenario), stage_latency, seed: scenario.seed };
     Ok(Built { world, plan, workloads, ideal, slowdowns, bumps, warnings })
 }

@@ -332,13 +332,32 @@ impl Plan {
         }
     }
 
-    /// The parts that threads divide among themselves: subtrees below the top, each with its share of the top; where there
-    /// is no tree, every switch with the hosts at it.
-    pub fn parts(&self) -> Vec<u32> {
+    /// The parts that `threads` threads divide among themselves. About as many frames pass between threads in the two ways to
+    /// divide a tree.
+    ///
+    /// In planes: every edge switch with its hosts is a part, and so are all switches above that reach each other without
+    /// passing an edge switch. Hosts that begin one after the other then fall to different threads. In subtrees, where the
+    /// planes are no multiple of the threads: subtrees below the top, each with its share of the top. Where there is no
+    /// tree, every switch with its hosts is a part.
+    pub fn parts(&self, threads: usize) -> Vec<u32> {
         let Some(t) = self.tree() else {
             let of_hosts = (0..self.hosts()).map(|h| self.host(h)[0].peer.saturating_sub(self.hosts()));
             return of_hosts.chain(0..self.switches.len() as u32).collect();
         };
+        let planes = if t.levels() > 1 { t.positions(2) } else { 1 };
+        if threads > 1 && planes as usize % threads == 0 { self.planes(t, planes) } else { self.subtrees(t) }
+    }
+
+    fn planes(&self, t: &Xgft, planes: u32) -> Vec<u32> {
+        let edges = t.groups(1);
+        let of_switch = |s: SwitchName| if s.level == 1 { s.group } else { edges + s.position % planes };
+        let of_switches: Vec<u32> = t.switches().map(of_switch).collect();
+        let of_external =
+            (t.leaves()..self.hosts()).map(|h| of_switches[(self.host(h)[0].peer - self.hosts()) as usize]);
+        (0..t.leaves()).map(|h| h / t.children(1)).chain(of_external).chain(of_switches.iter().copied()).collect()
+    }
+
+    fn subtrees(&self, t: &Xgft) -> Vec<u32> {
         let top = t.levels();
         let parts = if top > 1 { t.children(top) } else { 1 };
         let below = t.leaves() / parts;

@@ -147,7 +147,8 @@ impl Operator {
         if control.is_some() || failures.is_some() {
             control::install(s, control.as_ref(), &mut world);
         }
-        let mut engine = Engine::new(world, threads).map_err(|e| RunError::Build(build::refused(s, &e)))?;
+        let part = build::parts(plan, bumps, threads);
+        let mut engine = Engine::new(world, &part, threads).map_err(|e| RunError::Build(build::refused(s, &e)))?;
         let mut operator = Operator { control, failures, slowdowns, next_round: Instant::ZERO, hosts };
         operator.slow_down(Instant::ZERO, &mut engine);
         if let Some(control) = &operator.control {

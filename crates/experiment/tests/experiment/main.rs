@@ -15,6 +15,7 @@ mod lossless;
 mod ranges;
 mod recorded;
 mod roce;
+mod threads;
 mod times;
 mod vnics;
 mod worlds;

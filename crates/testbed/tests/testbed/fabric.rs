@@ -55,7 +55,7 @@ impl Outside for Watcher {
 /// Every frame that started on a link of the simulated world, and every pause of its switches.
 fn simulated(scenario: &Scenario) -> (Vec<Captured>, Vec<(u32, PauseEvent)>) {
     let built = build::build(scenario).unwrap();
-    let mut engine = Engine::new(built.world, 1).unwrap();
+    let mut engine = Engine::new(built.world, &[], 1).unwrap();
     for node in 0..engine.nodes() as u32 {
         (0..engine.ports(node)).for_each(|port| engine.capture(node, port as PortId));
     }
@@ -185,7 +185,9 @@ fn more_frames_than_can_be_named_end_a_run() {
                 [[workload]]\nkind = \"permutation\"\npattern = \"random\"\ntransport = \"udp\"\n";
     let scenario = Scenario::parse(text, "t.toml").unwrap_or_else(|e| panic!("{e}")).scenario;
     let run = |threads: usize, frames_max: u32| {
-        let mut engine = Engine::new(build::build(&scenario).unwrap().world, threads).unwrap();
+        let built = build::build(&scenario).unwrap();
+        let part = build::parts(&built.plan, &built.bumps, threads);
+        let mut engine = Engine::new(built.world, &part, threads).unwrap();
         engine.set_frames_max(frames_max);
         engine.run(Instant(2_000_000_000), &AtomicBool::new(false), &mut |_, _| Control::Continue)
     };

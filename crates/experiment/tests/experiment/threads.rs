@@ -1,0 +1,63 @@
+//! Results do not depend on the number of threads, nor on how threads divide the boxes among themselves.
+
+use crate::worlds::{assert_same_bytes_on, execute};
+use sluicenet_experiment::build;
+use sluicenet_scenario::Scenario;
+
+/// With two threads by planes, with three and five by subtrees, or the other way round.
+const THREADS: [usize; 4] = [1, 2, 3, 5];
+
+/// Flows across a fat-tree, some of which end: frames and metadata pass between threads, and queues are sampled.
+fn fabric(k: u32, transport: &str) -> String {
+    format!(
+        "[scenario]\nduration = \"3 ms\"\n[topology]\nkind = \"fat-tree\"\nk = {k}\nrouting = \"random\"\n\
+         [record]\npauses = true\nqueues = \"100 us\"\ntcp = \"1 ms\"\n\
+         [[workload]]\nkind = \"permutation\"\npattern = \"random\"\ntransport = \"{transport}\"\nbytes = \"200 KB\"\n\
+         [[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nbytes = \"3 KB\"\n"
+    )
+}
+
+#[test]
+fn a_fabric_writes_the_same_bytes_on_any_number_of_threads() {
+    for (k, transport) in [(4, "udp"), (6, "tcp")] {
+        let text = fabric(k, transport);
+        assert_same_bytes_on(&THREADS, &format!("fabric-{k}"), |threads, dir| {
+            drop(execute(&text, threads, Some(dir.0.clone())));
+        });
+    }
+}
+
+#[test]
+fn virtualised_servers_write_the_same_bytes_on_any_number_of_threads() {
+    for (name, w) in [("planes", "[1, 2, 2]"), ("subtrees", "[1, 3, 1]")] {
+        let text = format!(
+            "[scenario]\nparameters = \"crisan2014-ch3\"\nflow_control = \"ZZ\"\n\
+             [topology]\nkind = \"xgft\"\nm = [4, 2, 5]\nw = {w}\n\
+             [[workload]]\nkind = \"partition-aggregate\"\nlayout = \"crisan2014-ch4\"\nqueries = 12\nwarmup_queries = 2\n\
+             inter_arrival = {{ kind = \"lognormal\", median = \"12 us\", sigma = 1.8 }}\n"
+        );
+        assert_same_bytes_on(&THREADS, &format!("virtualised-{name}"), |threads, dir| {
+            drop(execute(&text, threads, Some(dir.0.clone())));
+        });
+    }
+}
+
+#[test]
+fn planes_meet_only_at_edge_switches_and_all_threads_have_as_much() {
+    let text = fabric(8, "udp");
+    let built = build::build(&Scenario::parse(&text, "t.toml").unwrap_or_else(|e| panic!("{e}")).scenario).unwrap();
+    let (plan, links) = (&built.plan, &built.world.links);
+    let parts = build::parts(plan, &built.bumps, 4);
+    let level = |node: u32| plan.level(node);
+    for link in links.iter().filter(|link| [link.from.0, link.to.0].map(level) != [1, 2]) {
+        if [link.from.0, link.to.0].map(level) != [2, 1] {
+            assert_eq!(parts[link.from.0 as usize], parts[link.to.0 as usize], "{link:?}");
+        }
+    }
+    // 32 edge switches with four hosts each, and four planes of eight aggregation and four core switches.
+    let mut sizes = [0; 36];
+    parts.iter().for_each(|&part| sizes[part as usize] += 1);
+    assert_eq!((&sizes[..32], &sizes[32..]), (&[5; 32][..], &[12; 4][..]));
+    // Three threads cannot share four planes evenly: eight subtrees.
+    assert_eq!(build::parts(plan, &built.bumps, 3).into_iter().max(), Some(7));
+}

@@ -1,0 +1,353 @@
+//! Several threads that simulate one world together.
+//!
+//! In each window a thread simulates first its *border*, the boxes with links to other threads, then its other boxes without
+//! guests, then its servers. Frames pass only from border to border, and message metadata only from server to server. Before
+//! its border a thread needs what the borders of other threads sent in the window before, and before its servers what other
+//! servers sent then. So a thread can be ahead of another by the work of nearly a whole window, and windows in which one
+//! thread has more work even out.
+
+use crate::shard::Shard;
+use crate::step::Parcel;
+use sluicenet_node::server::App;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread::Scope;
+
+/// Spins of a waiting thread before it sleeps: waking a thread costs more than most waits last.
+const PATIENCE: u32 = 20_000;
+
+/// Spins after which a waiting thread yields its core: the thread it waits for may have no core if cores are scarce.
+const TURNS_BETWEEN_OFFERS: u32 = 64;
+
+/// The offer of a thread that has no number left for a frame: only the first window has number 0.
+const FULL: u64 = 0;
+
+/// The half of a window that a thread has simulated.
+#[derive(Clone, Copy)]
+enum Half {
+    Border = 0,
+    Servers = 1,
+}
+
+/// What a thread tells the others. Only it writes here; no other thread's data shares the pair of cache lines.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Progress {
+    /// The last round whose border is simulated, and the last one whose servers are. A round is a window that is run.
+    done: [AtomicU64; 2],
+    /// Its next window with an event after a round, by the parity of the round.
+    offers: [AtomicU64; 2],
+}
+
+/// Where threads meet: how far each is, and the parcels between them.
+pub struct Meeting {
+    progress: Vec<Progress>,
+    /// By half, parity of the round, sender and receiver. A thread can be one round ahead of another, not two.
+    mail: Vec<Mutex<Vec<Parcel>>>,
+    failed: AtomicBool,
+    sleepers: AtomicUsize,
+    sleep: Mutex<()>,
+    wake: Condvar,
+}
+
+/// The contents of a lock, also after a thread failed: then all threads end.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Whether `is_done` becomes true while a thread waits without sleeping.
+fn spin(mut is_done: impl FnMut() -> bool) -> bool {
+    for turn in 1..=PATIENCE {
+        if is_done() {
+            return true;
+        }
+        if turn % TURNS_BETWEEN_OFFERS == 0 {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+    false
+}
+
+impl Meeting {
+    pub fn new(threads: usize) -> Meeting {
+        Meeting {
+            progress: (0..threads).map(|_| Progress::default()).collect(),
+            mail: (0..4 * threads * threads).map(|_| Mutex::new(Vec::new())).collect(),
+            failed: AtomicBool::new(false),
+            sleepers: AtomicUsize::new(0),
+            sleep: Mutex::new(()),
+            wake: Condvar::new(),
+        }
+    }
+
+    fn slot(&self, half: Half, round: u64, from: usize, to: usize) -> &Mutex<Vec<Parcel>> {
+        let threads = self.progress.len();
+        &self.mail[((half as usize * 2 + (round & 1) as usize) * threads + from) * threads + to]
+    }
+
+    /// The other threads.
+    fn others(&self, me: usize) -> impl Iterator<Item = usize> {
+        (0..self.progress.len()).filter(move |&thread| thread != me)
+    }
+
+    /// Thread `me` has simulated half of a round's window; `outboxes` has its parcels for each thread.
+    fn end(&self, half: Half, round: u64, me: usize, outboxes: &mut [Vec<Parcel>]) {
+        for to in self.others(me) {
+            if outboxes[to].is_empty() {
+                continue;
+            }
+            let mut slot = lock(self.slot(half, round, me, to));
+            debug_assert!(slot.is_empty());
+            std::mem::swap(&mut *slot, &mut outboxes[to]);
+        }
+        // In one order with the count of sleepers: a thread that is about to sleep either sees this or is woken.
+        self.progress[me].done[half as usize].store(round, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            drop(lock(&self.sleep));
+            self.wake.notify_all();
+        }
+    }
+
+    /// Waits until all other threads have simulated this half of a round's window.
+    fn wait(&self, half: Half, round: u64, me: usize) {
+        for thread in self.others(me) {
+            let done = &self.progress[thread].done[half as usize];
+            if spin(|| done.load(Ordering::Acquire) >= round) {
+                continue;
+            }
+            let mut sleep = lock(&self.sleep);
+            self.sleepers.fetch_add(1, Ordering::SeqCst);
+            while done.load(Ordering::SeqCst) < round {
+                assert!(!self.failed.load(Ordering::Relaxed), "another thread of the simulation failed");
+                sleep = self.wake.wait(sleep).unwrap_or_else(|e| e.into_inner());
+            }
+            self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Waits for this half of a round's window and passes on the parcels that came for thread `me`.
+    fn collect(
+        &self,
+        half: Half,
+        round: u64,
+        me: usize,
+        parcels: &mut Vec<Parcel>,
+        mut take: impl FnMut(&mut Vec<Parcel>),
+    ) {
+        self.wait(half, round, me);
+        for from in self.others(me) {
+            std::mem::swap(&mut *lock(self.slot(half, round, from, me)), parcels);
+            if !parcels.is_empty() {
+                take(parcels);
+            }
+        }
+    }
+
+    /// The first window with an event after a round, once every thread has simulated it.
+    fn agreed(&self, round: u64) -> u64 {
+        let offers = self.progress.iter().map(|p| p.offers[(round & 1) as usize].load(Ordering::Relaxed));
+        offers.min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether a thread other than `me` was full after a round, once every thread has simulated it.
+    fn is_full(&self, round: u64, me: usize) -> bool {
+        let offer = |thread: usize| self.progress[thread].offers[(round & 1) as usize].load(Ordering::Relaxed);
+        self.others(me).any(|thread| offer(thread) == FULL)
+    }
+}
+
+/// Releases the other threads when a thread panics.
+struct FailGuard<'a>(&'a Meeting);
+
+impl Drop for FailGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.failed.store(true, Ordering::Relaxed);
+            let _sleep = lock(&self.0.sleep);
+            self.0.wake.notify_all();
+        }
+    }
+}
+
+/// A stretch of windows, for all threads alike.
+#[derive(Clone, Copy)]
+struct Stretch {
+    /// The first window, which has an event, and the one after the last.
+    first: u64,
+    stop: u64,
+    /// Rounds before it.
+    round: u64,
+}
+
+/// One thread's share of a stretch. Returns the next window with an event, and the rounds so far.
+fn run_stretch<A: App>(shard: &mut Shard<A>, meeting: &Meeting, stretch: Stretch) -> (u64, u64) {
+    let _guard = FailGuard(meeting);
+    let me = shard.me as usize;
+    let mut parcels = Vec::new();
+    let Stretch { first: mut window, stop, mut round } = stretch;
+    let mut last = window;
+    while window < stop {
+        shard.sample(window);
+        meeting.collect(Half::Border, round, me, &mut parcels, |parcels| shard.take_in(window, parcels));
+        shard.arrange(window);
+        shard.sweep_border(window);
+        meeting.end(Half::Border, round + 1, me, &mut shard.outboxes);
+        shard.sweep_interior(window);
+        meeting.collect(Half::Servers, round, me, &mut parcels, |parcels| shard.take_late(window, parcels));
+        if round > stretch.round && meeting.is_full(round, me) {
+            return (FULL, round);
+        }
+        shard.sweep_servers(window);
+        round += 1;
+        let offer = if shard.is_full { FULL } else { shard.next_window(window) };
+        meeting.progress[me].offers[(round & 1) as usize].store(offer, Ordering::Relaxed);
+        meeting.end(Half::Servers, round, me, &mut shard.outboxes);
+        last = window;
+        window += 1;
+        if offer != window {
+            meeting.wait(Half::Servers, round, me);
+            window = meeting.agreed(round);
+            if window == FULL {
+                return (FULL, round);
+            }
+        }
+    }
+    // Between stretches nothing is under way between threads.
+    for half in [Half::Border, Half::Servers] {
+        meeting.collect(half, round, me, &mut parcels, |parcels| shard.take_in(last + 1, parcels));
+    }
+    (meeting.agreed(round), round)
+}
+
+/// The way of a shard to a thread, with the windows to run, and its way back.
+struct Worker<A> {
+    tasks: Sender<(Shard<A>, Stretch)>,
+    done: Receiver<Shard<A>>,
+}
+
+/// The threads besides the caller's. They live as long as a run; in between its stretches they have no shard.
+pub struct Crew<'scope, A> {
+    meeting: &'scope Meeting,
+    others: Vec<Worker<A>>,
+    round: u64,
+}
+
+impl<'scope, A: App + 'scope> Crew<'scope, A> {
+    pub fn new(scope: &'scope Scope<'scope, '_>, meeting: &'scope Meeting) -> Crew<'scope, A> {
+        let employ = |_| {
+            let (tasks, receiver) = channel();
+            let (sender, done) = channel();
+            scope.spawn(move || {
+                while let Some((mut shard, stretch)) = receive(&receiver) {
+                    run_stretch(&mut shard, meeting, stretch);
+                    if sender.send(shard).is_err() {
+                        return;
+                    }
+                }
+            });
+            Worker { tasks, done }
+        };
+        Crew { meeting, others: (1..meeting.progress.len()).map(employ).collect(), round: 0 }
+    }
+}
+
+impl<A: App> Crew<'_, A> {
+    /// Runs the windows from `first`, which has an event, to `stop`. Returns the next window with an event.
+    pub fn run(&mut self, shards: &mut Vec<Shard<A>>, first: u64, stop: u64) -> u64 {
+        let stretch = Stretch { first, stop, round: self.round };
+        let others = shards.split_off(1);
+        for (shard, worker) in others.into_iter().zip(&self.others) {
+            // A thread that is gone has failed, and is noticed below.
+            let _ = worker.tasks.send((shard, stretch));
+        }
+        let next;
+        (next, self.round) = run_stretch(&mut shards[0], self.meeting, stretch);
+        for worker in &self.others {
+            let Some(shard) = receive(&worker.done) else { panic!("another thread of the simulation failed") };
+            shards.push(shard);
+        }
+        next
+    }
+}
+
+/// The next message, or `None` if its sender is gone.
+fn receive<T>(from: &Receiver<T>) -> Option<T> {
+    let mut message = Err(TryRecvError::Empty);
+    spin(|| {
+        message = from.try_recv();
+        !matches!(message, Err(TryRecvError::Empty))
+    });
+    match message {
+        Err(TryRecvError::Empty) => from.recv().ok(),
+        known => known.ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicenet_node::packet::{Address, FlowKey, Packet};
+
+    /// A parcel that names its sender and its round.
+    fn parcel(from: usize, round: u64) -> Parcel {
+        let flow = FlowKey { src: Address::new(1, 0), dst: Address::new(2, 0), sport: 5, dport: 6 };
+        Parcel { at: round, node: from as u32, port: 0, packet: Packet::metadata(flow, [0; 3]) }
+    }
+
+    #[test]
+    fn every_thread_has_the_parcels_of_the_round_before_and_is_never_two_ahead() {
+        const THREADS: usize = 3;
+        let meeting = Meeting::new(THREADS);
+        let run = |me: usize| {
+            let (mut outboxes, mut parcels) = (vec![Vec::new(); THREADS], Vec::new());
+            for round in 1..=2_000u64 {
+                for half in [Half::Border, Half::Servers] {
+                    let mut seen = Vec::new();
+                    meeting.collect(half, round - 1, me, &mut parcels, |parcels| {
+                        seen.extend(parcels.drain(..).map(|p| (p.node as usize, p.at)));
+                    });
+                    let expected: Vec<(usize, u64)> = meeting.others(me).map(|from| (from, round - 1)).collect();
+                    assert_eq!(seen, if round == 1 { vec![] } else { expected });
+                    // Now and then a thread is so late that the others sleep.
+                    if round % 500 == me as u64 {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                    }
+                    let others: Vec<usize> = meeting.others(me).collect();
+                    others.iter().for_each(|&to| outboxes[to].push(parcel(me, round)));
+                    meeting.end(half, round, me, &mut outboxes);
+                    let border = |thread: usize| meeting.progress[thread].done[0].load(Ordering::SeqCst);
+                    assert!(others.iter().all(|&other| border(other).abs_diff(border(me)) <= 1));
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..THREADS).for_each(|me| {
+                drop(scope.spawn({
+                    let run = &run;
+                    move || run(me)
+                }))
+            });
+        });
+        assert_eq!(meeting.sleepers.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn a_thread_that_fails_ends_the_others() {
+        let meeting = Meeting::new(2);
+        let failed = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let _guard = FailGuard(&meeting);
+                meeting.wait(Half::Border, 1, 0);
+            });
+            let failing = scope.spawn(|| {
+                let _guard = FailGuard(&meeting);
+                panic!("as the test wants");
+            });
+            [waiting.join().is_err(), failing.join().is_err()]
+        });
+        assert_eq!(failed, [true, true]);
+    }
+}
