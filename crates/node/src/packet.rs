@@ -171,13 +171,14 @@ impl Framing {
     }
 }
 
-/// The flow of a packet: addresses and ports.
+/// The flow of a packet: addresses and ports, in the order of a [`Packet`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct FlowKey {
-    /// Sender.
-    pub src: Address,
     /// Receiver.
     pub dst: Address,
+    /// Sender.
+    pub src: Address,
     /// The sender's port.
     pub sport: u16,
     /// The receiver's port.

@@ -28,10 +28,10 @@ pub(crate) struct Sockets {
     free: Vec<u32>,
 }
 
-/// Peer address, peer port and own port.
+/// Peer address, peer port and own port: eight bytes of a packet of the peer.
 #[inline(always)]
 fn key_of(flow: &FlowKey) -> u64 {
-    (flow.dst.to_bits() as u64) << 32 | (flow.dport as u64) << 16 | flow.sport as u64
+    (flow.sport as u64) << 48 | (flow.dport as u64) << 32 | flow.dst.to_bits() as u64
 }
 
 impl Sockets {

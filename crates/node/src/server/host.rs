@@ -352,9 +352,8 @@ pub(super) fn keep_deadline(timers: &mut Timers, s: &mut Socket, id: SocketId) {
 /// The same for a connection whose check is at `timer_at`.
 #[inline(always)]
 pub(super) fn keep_tcp_deadline(timers: &mut Timers, tcp: &Tcp, timer_at: &mut Instant, id: SocketId) {
-    if let Some(at) = tcp.poll_timeout()
-        && at < *timer_at
-    {
+    let at = tcp.deadline();
+    if at < *timer_at {
         // A timer that is too early costs one check; rearming on every ACK would cost more.
         *timer_at = at;
         timers.push((at, SOCKET_TIMER, (id.vm as u64) << 32 | id.index as u64));

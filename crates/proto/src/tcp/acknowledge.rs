@@ -28,7 +28,7 @@ impl Tcp {
         let newly_sacked = self.take_sack_blocks(seg, acked);
         if acked != 0 {
             let echo = seg.timestamps.map(|(_, echo)| echo);
-            self.on_new_ack(cfg, now, echo, acked, seg.flags.contains(Flags::ECE));
+            self.on_new_ack(cfg, now, echo, acked, seg.flags.contains(Flags::ECE), false);
             received.set(Received::ACKED);
         } else if self.is_duplicate(seg, newly_sacked, window_before) {
             self.on_duplicate_ack(cfg, now);
@@ -77,11 +77,20 @@ impl Tcp {
         Some(sample)
     }
 
-    /// New data is acknowledged; `echo` is the echoed timestamp, `ece` the echo of a mark.
+    /// New data is acknowledged; `echo` is the echoed timestamp, `ece` the echo of a mark. On a connection on which
+    /// everything is `usual`, the fields of loss recovery are not read: they are in other cache lines.
     #[inline(always)]
-    pub(super) fn on_new_ack(&mut self, cfg: &Config, now: Instant, echo: Option<u32>, acked: u32, ece: bool) {
-        let flight = self.flight();
-        let mode = self.mode;
+    pub(super) fn on_new_ack(
+        &mut self,
+        cfg: &Config,
+        now: Instant,
+        echo: Option<u32>,
+        acked: u32,
+        ece: bool,
+        usual: bool,
+    ) {
+        let mode = if usual { Mode::Open } else { self.mode };
+        let flight = if usual { (self.snd_nxt - self.snd_una) as u32 } else { self.flight() };
         if self.send_buf < cfg.max_buffer && cfg.auto_buffer {
             self.adapt_send_buffer(cfg);
         }
@@ -90,7 +99,7 @@ impl Tcp {
         self.retries = 0;
         self.dup_acks = 0;
         let rtt = self.take_rtt_sample(cfg, now, echo);
-        if mode != Mode::Open || !self.scoreboard.is_empty() {
+        if !usual && (mode != Mode::Open || !self.scoreboard.is_empty()) {
             self.on_new_ack_recovering(now, acked);
         } else {
             self.arm_or_stop(now);

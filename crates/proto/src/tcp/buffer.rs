@@ -65,14 +65,18 @@ impl Tcp {
     }
 
     /// The application reads up to `max` bytes. Returns the number of bytes read. A window update may become due.
+    #[inline]
     pub fn recv(&mut self, _cfg: &Config, _now: Instant, max: u64) -> u64 {
         let taken = max.min(self.readable());
         if taken == 0 {
             return 0;
         }
         self.rcv_read += taken;
+        if self.ack_now {
+            return taken;
+        }
         let peer_sends = matches!(self.state, State::Established | State::FinWait1 | State::FinWait2);
-        if peer_sends && !self.ack_now && !self.fin_received {
+        if peer_sends && !self.fin_received {
             let offered = self.offer();
             let held = (self.rcv_adv - self.rcv_nxt) as u32;
             let gain = offered.saturating_sub(held);

@@ -71,7 +71,7 @@ impl Tcp {
         self.update_window(seg.window, self.rcv_nxt, self.snd_una + u64::from(acked));
         let echo = seg.has_timestamps.then_some(echo);
         if acked != 0 {
-            self.on_new_ack(cfg, now, echo, acked, false);
+            self.on_new_ack(cfg, now, echo, acked, false, true);
             received.set(Received::ACKED);
         }
         if self.snd_nxt == self.snd_una && self.snd_nxt < self.snd_end {

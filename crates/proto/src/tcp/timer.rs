@@ -9,8 +9,14 @@ impl Tcp {
     /// The earliest deadline.
     #[inline(always)]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let at = self.main_at.min(self.delack_at);
+        let at = self.deadline();
         if at == Instant::MAX { None } else { Some(at) }
+    }
+
+    /// The same; [`Instant::MAX`] when there is none.
+    #[inline(always)]
+    pub fn deadline(&self) -> Instant {
+        self.main_at.min(self.delack_at)
     }
 
     /// Handles expired deadlines; a call before the deadline has no effect.
