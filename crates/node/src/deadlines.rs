@@ -42,13 +42,14 @@ impl DelayLine {
     /// A packet enters.
     #[inline(always)]
     pub fn push(&mut self, delayed: Delayed) {
-        if self.first.at == Instant::MAX {
-            self.first = delayed;
-        } else if self.last > delayed.at || self.first.at > delayed.at || self.others.is_empty() {
-            self.push_before_last(delayed);
-        } else {
+        let last = if self.others.is_empty() { self.first.at } else { self.last };
+        if last <= delayed.at {
             self.last = delayed.at;
             self.others.push_back(delayed);
+        } else if last == Instant::MAX {
+            self.first = delayed;
+        } else {
+            self.push_before_last(delayed);
         }
     }
 

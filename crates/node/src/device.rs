@@ -61,17 +61,6 @@ impl TieBreak {
     }
 }
 
-/// Progress of a caller of [`Device::fetch`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PrefetchStep {
-    /// The box itself is in the cache.
-    Lists,
-    /// The box's lists are in the cache, and the frames that arrive or whose deadline passes.
-    Index,
-    /// The index of the box's connections is in the cache.
-    Sockets,
-}
-
 /// The world's information about a box's wires.
 pub trait Wires {
     /// Whether the wire of `port` could take a frame now. The data plane may always answer no.
@@ -100,20 +89,6 @@ pub trait Device<F: Frame> {
     /// Provides the next frame of `port`, whose wire is free; the caller owns the frame. `woke` names `port` again if
     /// more frames could follow.
     fn poll_transmit(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>, woke: &mut PortSet) -> Option<Handle>;
-
-    /// The frame that `port` will probably send next, for a caller that prefetches memory.
-    fn upcoming(&self, port: PortId) -> Option<Handle>;
-
-    /// Names the memory that the next events will touch, for a caller that prefetches it: events are the `arrivals` and
-    /// the next deadlines. Each step reads only memory that earlier steps have named.
-    fn fetch(
-        &self,
-        _step: PrefetchStep,
-        _arrivals: impl Iterator<Item = Handle>,
-        _pool: &Pool<F>,
-        _fetch: impl Fn(*const u8),
-    ) {
-    }
 
     /// Handles a deadline given by [`Device::poll_timeout`].
     fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<F>, woke: &mut PortSet);

@@ -191,18 +191,18 @@ pub(crate) struct Messages {
     pub inbox: VecDeque<Incoming>,
 }
 
-/// A VM.
+/// A VM. The fields that every packet touches stand in front.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Guest {
     pub sockets: Sockets,
+    /// Sockets with something to send, served in turn.
+    pub ready: Ring<u32>,
     /// Packets on their way from the VM's sockets to its port, and the datagram bytes among them.
     pub tx: DelayLine,
     pub tx_datagram_bytes: u32,
     /// The deadline set for the first of these packets.
     pub tx_deadline: Instant,
-    /// Sockets with something to send, served in turn.
-    pub ready: Ring<u32>,
     /// UDP sockets whose bytes on the way to the port fill their buffers.
     pub parked: Vec<u32>,
     /// Saved state of closed connections, by peer.

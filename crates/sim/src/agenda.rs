@@ -29,12 +29,11 @@ pub struct Agenda {
     counts: Vec<u32>,
     /// The boxes with events, one bit each; all zero between two windows.
     occupied: Vec<u64>,
-    /// The events in approximate order of time.
-    by_time: Vec<Entry>,
     /// The next `boxes`, while late events are added.
     merged: Vec<Turn>,
-    /// Shift that turns picoseconds of the window into a slice of time.
+    /// Shift that turns picoseconds of the window into a slice of it.
     slice_shift: u32,
+    scratch: Vec<Key>,
 }
 
 /// Counts the events of each box.
@@ -55,26 +54,14 @@ impl Counter<'_> {
 /// With fewer events than one per this many boxes, sorting the events is cheaper than visiting all boxes.
 const SPARSE: usize = 16;
 
-/// Slices of a window.
-const SLICES: usize = 256;
-
-/// With fewer events than this the slices cost more than they save.
-const FEW: usize = 64;
-
-/// With fewer events per box than this, slices are not used either: sorting two or three events of a box costs less.
-const DENSE: usize = 2;
-
 impl Agenda {
     pub fn new(boxes: usize, window: u64) -> Agenda {
         let bits = u64::BITS - (window - 1).leading_zeros();
         Agenda {
-            boxes: Vec::new(),
-            keys: Vec::new(),
             counts: vec![0; boxes],
             occupied: vec![0; boxes.div_ceil(64)],
-            by_time: Vec::new(),
-            merged: Vec::new(),
             slice_shift: bits.saturating_sub(SLICES.trailing_zeros()),
+            ..Agenda::default()
         }
     }
 
@@ -99,28 +86,21 @@ impl Agenda {
         self.boxes.get(i).map(|b| b.node as usize)
     }
 
-    /// The `i`th box in order, and its events in order of time, except within one slice.
+    /// The `i`th box in order, and its events in order of time.
     #[inline(always)]
     pub fn turn(&self, i: usize) -> Option<(usize, &[Key])> {
         let turn = self.boxes.get(i)?;
         Some((turn.node as usize, &self.keys[turn.begin as usize..turn.end as usize]))
     }
 
-    /// The `i`th box and its events in order, followed by [`Key::NEVER`].
+    /// The `i`th box and its events in order of time, followed by [`Key::NEVER`].
     #[inline(always)]
-    pub fn sorted_turn(&mut self, i: usize) -> (usize, &mut [Key]) {
+    pub fn turn_mut(&mut self, i: usize) -> (usize, &mut [Key]) {
         let turn = self.boxes[i];
-        let keys = &mut self.keys[turn.begin as usize..turn.end as usize + 1];
-        // Most boxes have one or two events.
-        if let [a, b, _] = keys {
-            (*a, *b) = ((*a).min(*b), (*a).max(*b));
-        } else if keys.len() > 3 {
-            sort(keys);
-        }
-        (turn.node as usize, keys)
+        (turn.node as usize, &mut self.keys[turn.begin as usize..turn.end as usize + 1])
     }
 
-    /// Groups events by box; the events of one box come nearly in order.
+    /// Groups events by box, and sorts the events of each box.
     pub fn arrange(&mut self, events: &mut Vec<Entry>) {
         self.boxes.clear();
         if self.keys.len() < 2 * events.len() {
@@ -128,17 +108,10 @@ impl Agenda {
         }
         if events.len() * SPARSE < self.counts.len() {
             self.arrange_few(events);
-        } else if events.len() < FEW.max(DENSE * self.counts.len()) {
-            let mut counter = self.counter();
+        } else {
+            let mut counter = Counter { counts: &mut self.counts, occupied: &mut self.occupied };
             events.iter().for_each(|e| counter.count(e.node));
             self.arrange_by_box(events);
-        } else {
-            // First by time, then by box: two passes without branches. A comparison sort would take mostly mispredicted
-            // branches.
-            self.slice(events);
-            let by_time = std::mem::take(&mut self.by_time);
-            self.arrange_by_box(&by_time[..events.len()]);
-            self.by_time = by_time;
         }
         events.clear();
     }
@@ -164,6 +137,7 @@ impl Agenda {
             of_box.iter().zip(&mut self.keys[begin as usize..]).for_each(|(e, key)| *key = e.key);
             self.keys.copy_within(known, first_known);
             self.keys[end] = Key::NEVER;
+            sort(&mut self.keys[begin as usize..end], self.slice_shift, &mut self.scratch);
             merged.push(Turn { node, begin, end: end as u32 });
             begin = end as u32 + 1;
         }
@@ -184,37 +158,7 @@ impl Agenda {
         }
     }
 
-    /// The counters of events by box.
-    #[inline(always)]
-    fn counter(&mut self) -> Counter<'_> {
-        Counter { counts: &mut self.counts, occupied: &mut self.occupied }
-    }
-
-    /// Sorts events by slice of time into `by_time`, and counts them by box.
-    fn slice(&mut self, events: &[Entry]) {
-        let shift = self.slice_shift;
-        let slice = |key: Key| (key.time() >> shift) as u8 as usize;
-        let mut starts = [0u32; SLICES];
-        let mut counter = self.counter();
-        for &Entry { node, key } in events {
-            starts[slice(key)] += 1;
-            counter.count(node);
-        }
-        let mut at = 0;
-        for start in &mut starts {
-            at += std::mem::replace(start, at);
-        }
-        if self.by_time.len() < events.len() {
-            self.by_time.resize(events.len(), Entry { key: Key(0), node: 0 });
-        }
-        for &event in events {
-            let next = &mut starts[slice(event.key)];
-            self.by_time[*next as usize] = event;
-            *next += 1;
-        }
-    }
-
-    /// Moves counted events to their boxes; the events of one box keep their order.
+    /// Moves counted events to their boxes.
     fn arrange_by_box(&mut self, events: &[Entry]) {
         let (counts, keys) = (&mut self.counts[..], &mut self.keys[..]);
         let mut at = 0;
@@ -239,22 +183,92 @@ impl Agenda {
         }
         for turn in &self.boxes {
             counts[turn.node as usize] = 0;
+            // Many boxes have one or two events.
+            match &mut keys[turn.begin as usize..turn.end as usize] {
+                [] | [_] => {}
+                [a, b] => (*a, *b) = ((*a).min(*b), (*a).max(*b)),
+                keys => sort(keys, self.slice_shift, &mut self.scratch),
+            }
         }
     }
 }
 
-/// Sorts keys that are nearly in order.
-#[inline(never)]
-fn sort(keys: &mut [Key]) {
-    let Some(first) = keys.windows(2).position(|pair| pair[0] > pair[1]) else { return };
-    for i in first + 1..keys.len() {
-        let key = keys[i];
-        let mut j = i;
-        while j > 0 && keys[j - 1] > key {
-            keys[j] = keys[j - 1];
-            j -= 1;
+/// Slices of a window.
+const SLICES: usize = 256;
+
+/// More events of a box than this are sorted by slices of the window first.
+const MANY: usize = 64;
+
+/// Defines a function that sorts at most so many keys with a sorting network, which is a list of pairs to put in order.
+macro_rules! network {
+    ($name:ident, $most:literal, $($a:literal $b:literal),+ $(,)?) => {
+        #[inline(never)]
+        fn $name(keys: &mut [Key]) {
+            let mut sorted = [Key::NEVER; $most];
+            sorted[..keys.len()].copy_from_slice(keys);
+            $(
+                let (low, high) = (sorted[$a].min(sorted[$b]), sorted[$a].max(sorted[$b]));
+                (sorted[$a], sorted[$b]) = (low, high);
+            )+
+            keys.copy_from_slice(&sorted[..keys.len()]);
         }
-        keys[j] = key;
+    };
+}
+
+network!(sort_4, 4, 0 1, 2 3, 0 2, 1 3, 1 2);
+// The shortest network for eight keys, and Batcher's odd-even merge sort for sixteen.
+#[rustfmt::skip]
+network!(sort_8, 8,
+    0 2, 1 3, 4 6, 5 7, 0 4, 1 5, 2 6, 3 7, 0 1, 2 3,
+    4 5, 6 7, 2 4, 3 5, 1 4, 3 6, 1 2, 3 4, 5 6,
+);
+#[rustfmt::skip]
+network!(sort_16, 16,
+    0 1, 2 3, 4 5, 6 7, 8 9, 10 11, 12 13, 14 15, 0 2, 1 3,
+    4 6, 5 7, 8 10, 9 11, 12 14, 13 15, 1 2, 5 6, 9 10, 13 14,
+    0 4, 1 5, 2 6, 3 7, 8 12, 9 13, 10 14, 11 15, 2 4, 3 5,
+    10 12, 11 13, 1 2, 3 4, 5 6, 9 10, 11 12, 13 14, 0 8, 1 9,
+    2 10, 3 11, 4 12, 5 13, 6 14, 7 15, 4 8, 5 9, 6 10, 7 11,
+    2 4, 3 5, 6 8, 7 9, 10 12, 11 13, 1 2, 3 4, 5 6, 7 8,
+    9 10, 11 12, 13 14,
+);
+
+/// Sorts three keys or more. Few keys, which are the rule, take no branch: a comparison sort would mispredict most of its
+/// branches.
+#[inline(always)]
+fn sort(keys: &mut [Key], slice_shift: u32, scratch: &mut Vec<Key>) {
+    match keys.len() {
+        0..=4 => sort_4(keys),
+        5..=8 => sort_8(keys),
+        9..=16 => sort_16(keys),
+        17..=MANY => keys.sort_unstable(),
+        _ => sort_many(keys, slice_shift, scratch),
+    }
+}
+
+/// Sorts many keys: by slices of the window, then those of each slice.
+#[inline(never)]
+fn sort_many(keys: &mut [Key], slice_shift: u32, scratch: &mut Vec<Key>) {
+    scratch.clear();
+    scratch.extend_from_slice(keys);
+    let slice = |key: Key| (key.time() >> slice_shift) as u8 as usize;
+    let mut next = [0u32; SLICES];
+    scratch.iter().for_each(|&key| next[slice(key)] += 1);
+    let mut at = 0;
+    next.iter_mut().for_each(|next| at += std::mem::replace(next, at));
+    for &key in &*scratch {
+        let next = &mut next[slice(key)];
+        keys[*next as usize] = key;
+        *next += 1;
+    }
+    // Now each number is the end of its slice.
+    let mut begin = 0;
+    for end in next {
+        let of_slice = &mut keys[begin..end as usize];
+        if of_slice.len() > 1 {
+            of_slice.sort_unstable();
+        }
+        begin = end as usize;
     }
 }
 
@@ -283,7 +297,7 @@ mod tests {
                 let mut seen = Vec::new();
                 for i in 0..agenda.len() {
                     assert_eq!(agenda.node(i), agenda.turn(i).map(|turn| turn.0));
-                    let (node, keys) = agenda.sorted_turn(i);
+                    let (node, keys) = agenda.turn_mut(i);
                     assert_eq!(keys.last(), Some(&Key::NEVER));
                     seen.extend(keys[..keys.len() - 1].iter().map(|&k| (node as u32, k)));
                 }
@@ -318,7 +332,7 @@ mod tests {
                 }
                 let mut seen = Vec::new();
                 for i in 0..agenda.len() {
-                    let (node, keys) = agenda.sorted_turn(i);
+                    let (node, keys) = agenda.turn_mut(i);
                     assert_eq!(keys.last(), Some(&Key::NEVER));
                     seen.extend(keys[..keys.len() - 1].iter().map(|&k| (node as u32, k)));
                 }

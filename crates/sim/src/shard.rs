@@ -6,16 +6,16 @@
 
 use crate::agenda::{Agenda, Entry};
 use crate::engine::QueueSample;
-use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT};
+use crate::event::{Class, Key, MAX_FRAMES};
 use crate::event_heap::{EventHeap, HeapEvent};
-use crate::step::{Captured, OwnEvents, Parcel, Step, StepContext, Timing, Window, arrival, frame_of};
+use crate::step::{AHEAD, Captured, OwnEvents, Parcel, Step, StepContext, Timing, Window, arrival, fetch, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
 use crate::world::{NetworkBox, Node, NodeRef};
 use core::ops::Range;
-use sluicenet_node::device::{Device, PortId, PortSet, PrefetchStep};
+use sluicenet_node::device::{Device, PortId, PortSet};
 use sluicenet_node::packet::Packet;
 use sluicenet_node::pool::{Handle, Pool};
-use sluicenet_node::server::{App, Plan};
+use sluicenet_node::server::{App, Plan, PrefetchStep};
 use sluicenet_node::switch::{OnSwitch, PauseEvent, Switch};
 use sluicenet_node::with_server;
 use sluicenet_proto::time::{Duration, Instant};
@@ -414,7 +414,7 @@ impl<A: App> Shard<A> {
             if fetches {
                 boxes.fetch_ahead(&context, agenda, i, &mut coming);
             }
-            let (n, keys) = agenda.sorted_turn(i);
+            let (n, keys) = agenda.turn_mut(i);
             boxes.step(&mut context, n, keys);
         }
     }
@@ -469,11 +469,10 @@ impl<A: App> Boxes<'_, A> {
         if let Some(n) = agenda.node(i + 4) {
             self.fetch_box(n);
         }
-        if let Some((n, keys)) = agenda.turn(i + 3) {
-            coming[(i + 3) & 3] = self.fetch_lists(context, n, keys);
-        } else {
-            coming[(i + 3) & 3] = Coming::NONE;
-        }
+        coming[(i + 3) & 3] = match agenda.turn(i + 3) {
+            Some((n, keys)) => self.fetch_lists(context, n, keys),
+            None => Coming::NONE,
+        };
         self.fetch_step(context.pool, &mut coming[(i + 2) & 3], PrefetchStep::Index);
         self.fetch_step(context.pool, &mut coming[(i + 1) & 3], PrefetchStep::Sockets);
     }
@@ -492,15 +491,11 @@ impl<A: App> Boxes<'_, A> {
     #[inline(always)]
     fn fetch_lists(&self, context: &StepContext<'_>, n: usize, keys: &[Key]) -> Coming {
         let pool = &*context.pool;
-        let (mut arrival, mut free) = (Handle::NONE, METADATA_PORT);
-        for &key in &keys[..keys.len().min(FETCH_KEYS)] {
+        let mut arrival = Handle::NONE;
+        for &key in keys[..keys.len().min(AHEAD)].iter().rev() {
             if key.is(Class::Arrival) {
-                fetch(pool.address(frame_of(key)));
-                if arrival == Handle::NONE {
-                    arrival = frame_of(key);
-                }
-            } else if key.is(Class::WireFree) && free == METADATA_PORT {
-                free = key.port();
+                arrival = frame_of(key);
+                fetch(pool.address(arrival));
             }
         }
         let place = &self.places[n];
@@ -509,38 +504,25 @@ impl<A: App> Boxes<'_, A> {
             Node::Network(network) => {
                 self.wires[wires].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
                 if let NetworkBox::Switch(Switch::Unwatched(s)) = &**network {
-                    s.fetch(PrefetchStep::Lists, core::iter::empty(), pool, fetch);
+                    s.fetch(fetch);
                 }
-                Coming { n: n as u32, plan: Plan::EMPTY, free }
+                Coming { n: n as u32, plan: Plan::EMPTY }
             }
             Node::Server(s) => {
                 fetch(self.wires.as_ptr().wrapping_add(wires.start).cast());
                 let mut plan = s.plan(Instant(context.window.end), arrival);
                 s.host().fetch(PrefetchStep::Lists, &mut plan, pool, fetch);
-                Coming { n: n as u32, plan, free }
+                Coming { n: n as u32, plan }
             }
         }
     }
 
     #[inline(always)]
     fn fetch_step(&self, pool: &Pool<Packet>, coming: &mut Coming, step: PrefetchStep) {
-        let sends = step == PrefetchStep::Sockets && coming.free != METADATA_PORT;
-        if coming.plan.is_empty() && !sends {
-            return;
-        }
-        let frame = match &self.places[coming.n as usize].node {
-            Node::Network(network) => match &**network {
-                NetworkBox::Switch(Switch::Unwatched(s)) => s.upcoming::<Packet>(coming.free),
-                // A bump holds no queue whose next packet could be fetched early. Switches with a watchdog do without.
-                _ => None,
-            },
-            Node::Server(s) => {
-                s.host().fetch(step, &mut coming.plan, pool, fetch);
-                if sends { s.host().adapter().upcoming(coming.free) } else { None }
-            }
-        };
-        if let Some(frame) = frame {
-            fetch(pool.address(frame));
+        if !coming.plan.is_empty()
+            && let Node::Server(s) = &self.places[coming.n as usize].node
+        {
+            s.host().fetch(step, &mut coming.plan, pool, fetch);
         }
     }
 
@@ -623,10 +605,7 @@ impl<A: App> Boxes<'_, A> {
 const FETCH_FROM: usize = 100;
 
 /// Cache lines of a box that every step touches.
-const BOX_LINES: usize = 6;
-
-/// Most events of a box that are prefetched: with more, the first would be evicted again.
-const FETCH_KEYS: usize = 64;
+const BOX_LINES: usize = 8;
 
 /// A box whose step comes soon.
 #[derive(Clone, Copy)]
@@ -634,25 +613,8 @@ struct Coming {
     n: u32,
     /// The packet events expected in the step, if the box is a server.
     plan: Plan,
-    /// The first port whose wire becomes free; [`METADATA_PORT`] if there is none.
-    free: PortId,
 }
 
 impl Coming {
-    const NONE: Coming = Coming { n: 0, plan: Plan::EMPTY, free: METADATA_PORT };
-}
-
-/// Prefetches the cache line at `at`.
-#[inline(always)]
-#[allow(unsafe_code)]
-fn fetch(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch is a hint: it has no effect that a program can observe and never faults, whatever the address. A
-    // window touches more memory than the caches hold; lines prefetched one to three boxes ahead are in the cache when they
-    // are needed.
-    unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast())
-    };
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
+    const NONE: Coming = Coming { n: 0, plan: Plan::EMPTY };
 }

@@ -447,10 +447,6 @@ impl Device<Packet> for Bump {
         Some(at)
     }
 
-    fn upcoming(&self, port: PortId) -> Option<Handle> {
-        self.waiting.get(usize::from(port))?.frames.front()
-    }
-
     fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<Packet>, woke: &mut PortSet) {
         self.queue_own(now, pool, woke);
     }

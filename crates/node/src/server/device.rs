@@ -164,11 +164,6 @@ impl<A: App, C: Chain> Device<Packet> for Server<A, C> {
         Some(sent)
     }
 
-    #[inline(always)]
-    fn upcoming(&self, port: PortId) -> Option<Handle> {
-        self.host.adapter.upcoming(port)
-    }
-
     #[inline(never)]
     fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<Packet>, woke: &mut PortSet) {
         let host = &mut self.host;

@@ -1,15 +1,25 @@
 //! The memory that the next events of a server will touch, for a world that prefetches it.
 
 use super::host::{DEADLINES, Host};
-use crate::device::PrefetchStep;
 use crate::guest::Guest;
 use crate::packet::{FlowKey, Packet};
 use crate::pool::{Handle, Pool};
 use sluicenet_proto::tcp::Tcp;
 use sluicenet_proto::time::Instant;
 
+/// Progress of a caller of [`Host::fetch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefetchStep {
+    /// The box itself is in the cache.
+    Lists,
+    /// The box's lists are in the cache, and the frames that arrive or whose deadline passes.
+    Index,
+    /// The index of the box's connections is in the cache.
+    Sockets,
+}
+
 /// Cache lines of a guest that a packet touches.
-const GUEST_LINES: usize = 2;
+const GUEST_LINES: usize = 3;
 
 /// Cache lines of a socket that an arriving segment touches.
 const SOCKET_LINES: usize = 1 + Tcp::HOT_LINES;
@@ -59,6 +69,7 @@ impl Host {
                     plan.next = self.rx.front();
                     fetch(pool.address(plan.next));
                 }
+                fetch(self.adapter.address());
                 let guest: *const u8 = self.guests.as_ptr().wrapping_add(plan.vm as usize).cast();
                 (0..GUEST_LINES).for_each(|line| fetch(guest.wrapping_add(64 * line)));
             }

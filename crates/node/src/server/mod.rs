@@ -23,7 +23,7 @@ pub use any::AnyServer;
 pub use app::{App, Event, Io, Open, QueryRecord};
 pub use config::{Access, LossyVnics, ServerConfig, VirtualConfig, WhenFull};
 pub use device::Server;
-pub use fetch::Plan;
+pub use fetch::{Plan, PrefetchStep};
 pub use host::Host;
 pub use stages::StageConfig;
 pub use stages::credits::CreditsConfig;

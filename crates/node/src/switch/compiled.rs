@@ -6,7 +6,7 @@ use super::{
     PortBuffers, PortConfig, RoundRobin, Route, Scheduler, SharedBuffer, Steered, StormCounts, SwitchConfig, SwitchOf,
     WatchedBuffer, WatchedPfc,
 };
-use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
+use crate::device::{Device, PortId, PortSet, Wires};
 use crate::packet::Packet;
 use crate::pool::{Handle, Pool};
 use crate::steering::Steering;
@@ -295,22 +295,10 @@ impl Unwatched {
         unwatched!(self, s => !s.chassis.pauses.is_empty())
     }
 
-    /// The frame that a port will probably send next.
+    /// Names the memory that frames will touch, for a caller that prefetches it.
     #[inline(always)]
-    pub fn upcoming<F: Frame>(&self, port: PortId) -> Option<Handle> {
-        unwatched!(self, s => Device::<F>::upcoming(s, port))
-    }
-
-    /// Prefetches memory that frames will touch, as [`Device::fetch`].
-    #[inline(always)]
-    pub fn fetch<F: Frame>(
-        &self,
-        step: PrefetchStep,
-        arrivals: impl Iterator<Item = Handle>,
-        pool: &Pool<F>,
-        fetch: impl Fn(*const u8),
-    ) {
-        unwatched!(self, s => s.fetch(step, arrivals, pool, fetch));
+    pub fn fetch(&self, fetch: impl Fn(*const u8)) {
+        unwatched!(self, s => s.fetch(fetch));
     }
 }
 
@@ -331,22 +319,6 @@ impl<F: Frame> Device<F> for Switch {
     #[inline(always)]
     fn poll_transmit(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>, woke: &mut PortSet) -> Option<Handle> {
         each!(self, s => s.poll_transmit(now, port, pool, woke))
-    }
-
-    #[inline(always)]
-    fn upcoming(&self, port: PortId) -> Option<Handle> {
-        each!(self, s => Device::<F>::upcoming(s, port))
-    }
-
-    #[inline(always)]
-    fn fetch(
-        &self,
-        step: PrefetchStep,
-        arrivals: impl Iterator<Item = Handle>,
-        pool: &Pool<F>,
-        fetch: impl Fn(*const u8),
-    ) {
-        each!(self, s => s.fetch(step, arrivals, pool, fetch));
     }
 
     fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<F>, woke: &mut PortSet) {

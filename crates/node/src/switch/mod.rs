@@ -83,7 +83,7 @@ pub use schedule::{RoundRobin, Schedule, Scheduler};
 pub use shared::{Alpha, Reserved, SharedBuffer, SharedConfig};
 pub use watchdog::{StormAction, StormCounts, WatchdogConfig, WatchedBuffer, WatchedPfc};
 
-use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
+use crate::device::{Device, PortId, PortSet, Wires};
 use crate::pool::{Handle, Pool};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -428,6 +428,16 @@ impl<R, K, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
 }
 
 impl<R: Route, K: Classify, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
+    /// Names the memory of the outputs and of their first queues, for a caller that prefetches it. The switch itself is in the
+    /// cache.
+    #[inline(always)]
+    fn fetch(&self, fetch: impl Fn(*const u8)) {
+        let (outputs, ports): (*const u8, usize) = (self.egress.as_ptr().cast(), self.egress.len());
+        (0..size_of_val(&self.egress[..])).step_by(64).for_each(|at| fetch(outputs.wrapping_add(at)));
+        let queues: *const u8 = self.queues.as_ptr().cast();
+        (0..size_of::<Queue>() * ports).step_by(64).for_each(|at| fetch(queues.wrapping_add(at)));
+    }
+
     /// Sends a frame made by the marker at `port`. No neighbour sent it, so that it takes no buffer of an input.
     #[cold]
     #[inline(never)]
@@ -577,31 +587,6 @@ impl<F: Frame, R: Route, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<
             }
             self.chassis.frames_out += 1;
             return Some(at);
-        }
-    }
-
-    #[inline(always)]
-    fn upcoming(&self, port: PortId) -> Option<Handle> {
-        let e = &self.egress[port as usize];
-        let class = e.scheduler.upcoming(e.backlogged)?;
-        self.queues[self.at(port, class)].list.front()
-    }
-
-    #[inline(always)]
-    fn fetch(
-        &self,
-        step: PrefetchStep,
-        _arrivals: impl Iterator<Item = Handle>,
-        _pool: &Pool<F>,
-        fetch: impl Fn(*const u8),
-    ) {
-        if step == PrefetchStep::Lists {
-            let ports = self.egress.len();
-            let egress: *const u8 = self.egress.as_ptr().cast();
-            let bytes = core::mem::size_of::<Output<M, S, B>>() * ports;
-            (0..bytes).step_by(64).for_each(|at| fetch(egress.wrapping_add(at)));
-            let queues: *const u8 = self.queues.as_ptr().cast();
-            (0..core::mem::size_of::<Queue>() * ports).step_by(64).for_each(|at| fetch(queues.wrapping_add(at)));
         }
     }
 

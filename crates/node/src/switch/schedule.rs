@@ -3,16 +3,13 @@
 use super::queue::Waiting;
 use alloc::sync::Arc;
 use sluicenet_proto::cee::ets::{Ets, EtsConfig};
-use sluicenet_proto::frame::{Frame, Priority, PrioritySet};
+use sluicenet_proto::frame::{Frame, Priority};
 
 /// Chooses among the classes of one output. Every output has a scheduler of its own, which may keep weights and deficits.
 pub trait Schedule {
     /// The class whose first frame is sent now, one of [`Waiting::ready`]. The frame leaves its queue right after the
     /// call.
     fn next<F: Frame>(&mut self, waiting: &Waiting<'_, F>) -> Option<Priority>;
-
-    /// The class that is likely to send next, one of `backlogged`. The simulator uses it only to prefetch memory.
-    fn upcoming(&self, backlogged: PrioritySet) -> Option<Priority>;
 }
 
 /// One of the available schedulers.
@@ -44,14 +41,6 @@ impl Schedule for Scheduler {
             }
         }
     }
-
-    #[inline(always)]
-    fn upcoming(&self, backlogged: PrioritySet) -> Option<Priority> {
-        match self {
-            Scheduler::RoundRobin(robin) => robin.upcoming(backlogged),
-            Scheduler::Ets(ets, config) => ets.upcoming(config, backlogged),
-        }
-    }
 }
 
 /// Round robin over classes, a frame each.
@@ -66,10 +55,5 @@ impl Schedule for RoundRobin {
     fn next<F: Frame>(&mut self, waiting: &Waiting<'_, F>) -> Option<Priority> {
         self.last = waiting.ready().next_after(self.last)?;
         Some(self.last)
-    }
-
-    #[inline(always)]
-    fn upcoming(&self, backlogged: PrioritySet) -> Option<Priority> {
-        backlogged.next_after(self.last)
     }
 }

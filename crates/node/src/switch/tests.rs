@@ -344,10 +344,7 @@ struct StrictPriority;
 
 impl Schedule for StrictPriority {
     fn next<F: Frame>(&mut self, waiting: &Waiting<'_, F>) -> Option<Priority> {
-        self.upcoming(waiting.ready())
-    }
-    fn upcoming(&self, backlogged: PrioritySet) -> Option<Priority> {
-        backlogged.iter().last()
+        waiting.ready().iter().last()
     }
 }
 
@@ -381,9 +378,6 @@ impl Schedule for Weighted {
         }
         None
     }
-    fn upcoming(&self, backlogged: PrioritySet) -> Option<Priority> {
-        backlogged.next_after(self.current)
-    }
 }
 
 #[test]
@@ -402,8 +396,6 @@ fn a_strict_scheduler_serves_the_highest_class_first() {
     for class in [0, 5, 2, 5, 0] {
         w.receive(0, frame(0, 1, class));
     }
-    let upcoming = Device::<Packet>::upcoming(&w.switch, 1).unwrap();
-    assert_eq!(w.pool.frame(upcoming).priority(), 5);
     assert_eq!(w.classes(1, 9), [5, 5, 2, 0, 0]);
 }
 

@@ -184,18 +184,6 @@ impl Ets {
         (self.turn, self.has_gained) = (group, true);
         self.last[usize::from(group)] = alone;
     }
-
-    /// The priority that is likely to send next, one of `backlogged`.
-    #[inline]
-    pub fn upcoming(&self, config: &EtsConfig, backlogged: PrioritySet) -> Option<Priority> {
-        let strict = backlogged.0 & config.strict.0;
-        if strict != 0 {
-            return Some(7 - strict.leading_zeros() as Priority);
-        }
-        let turn = usize::from(self.turn);
-        let of_turn = config.groups.get(turn).map(|group| PrioritySet(backlogged.0 & group.priorities.0));
-        of_turn.and_then(|set| set.next_after(self.last[turn])).or_else(|| backlogged.iter().next())
-    }
 }
 
 #[cfg(test)]
@@ -275,7 +263,6 @@ mod tests {
         assert_eq!(ets.next(&config, all, PrioritySet(0b0100_0001), |_| 64), Some(6));
         assert_eq!(ets.next(&config, all, PrioritySet(0b0000_0001), |_| 64), Some(0));
         assert_eq!(ets.next(&config, all, PrioritySet::NONE, |_| 64), None);
-        assert_eq!(ets.upcoming(&config, all), Some(7));
     }
 
     #[test]
