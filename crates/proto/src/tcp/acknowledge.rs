@@ -96,8 +96,9 @@ impl Tcp {
         }
         self.snd_una += u64::from(acked);
         self.snd_nxt = self.snd_nxt.max(self.snd_una);
-        self.retries = 0;
-        self.dup_acks = 0;
+        if !usual {
+            (self.retries, self.dup_acks) = (0, 0);
+        }
         let rtt = self.take_rtt_sample(cfg, now, echo);
         if !usual && (mode != Mode::Open || !self.scoreboard.is_empty()) {
             self.on_new_ack_recovering(now, acked);

@@ -72,6 +72,7 @@ impl Tcp {
             return 0;
         }
         self.rcv_read += taken;
+        self.acknowledged = false;
         if self.ack_now {
             return taken;
         }
@@ -100,7 +101,7 @@ impl Tcp {
         if free >= held.saturating_add((self.recv_buf / 2).min(u32::from(self.mss))) { free } else { held }
     }
 
-    /// The window field of the next segment; moves the right edge.
+    /// The window field of the next segment; moves the right edge. A second call changes nothing.
     #[inline(always)]
     pub(super) fn advertise(&mut self) -> u16 {
         let field = (self.offer() >> self.rcv_shift).min(MAX_FIELD);

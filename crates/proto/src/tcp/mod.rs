@@ -109,14 +109,16 @@ pub struct Tcp {
 
     // Line 3: flags, buffers.
     prediction: Prediction,
+    /// The window field of the last segment.
+    window_field: u16,
+    /// The last segment acknowledged everything that has come and showed the window as it is.
+    acknowledged: bool,
     timer: Timer,
-    dup_acks: u8,
     ack_pending: u8,
     snd_shift: u8,
     rcv_shift: u8,
     /// An acknowledgment is due now.
     ack_now: bool,
-    sack_ok: bool,
     timestamps_ok: bool,
     ecn_ok: bool,
     /// A mark was received; echoed until the peer says CWR (RFC 3168, 6.1.3).
@@ -125,7 +127,6 @@ pub struct Tcp {
     cwr_due: bool,
     fin_queued: bool,
     fin_received: bool,
-    retries: u8,
     send_buf: u32,
     recv_buf: u32,
     max_snd_wnd: u32,
@@ -165,6 +166,9 @@ pub struct Tcp {
     prior_nxt: u32,
     rst_seq: u32,
     rst_ack: u32,
+    dup_acks: u8,
+    retries: u8,
+    sack_ok: bool,
     /// Send the segment at `snd_una` again, whatever the window.
     rexmit_una: bool,
     probe_due: bool,

@@ -64,6 +64,8 @@ impl Tcp {
             state,
             mode: Mode::Open,
             prediction: Prediction::NONE,
+            window_field: 0,
+            acknowledged: false,
             timer: Timer::Retransmit,
             dup_acks: 0,
             ack_pending: 0,

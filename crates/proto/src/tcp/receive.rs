@@ -36,6 +36,7 @@ impl Tcp {
     #[inline(always)]
     pub(super) fn on_in_order(&mut self, cfg: &Config, now: Instant, echo: Option<u32>, len: u64) {
         self.rcv_nxt += len;
+        self.acknowledged = false;
         self.ack_pending = self.ack_pending.saturating_add(1);
         match cfg.delayed_ack {
             Some(delay) if self.ack_pending < cfg.ack_every => {
@@ -55,6 +56,7 @@ impl Tcp {
     #[inline(never)]
     fn receive_any(&mut self, cfg: &Config, now: Instant, seg: &Segment, ce: bool) -> Received {
         self.stats.segments_received = self.stats.segments_received.wrapping_add(1);
+        self.acknowledged = false;
         let received = match self.state {
             State::Closed => {
                 self.reply_reset(seg);

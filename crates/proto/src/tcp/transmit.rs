@@ -356,22 +356,34 @@ impl Tcp {
     /// Builds a segment of an open connection. Its acknowledgment is no longer pending.
     #[inline(always)]
     fn emit(&mut self, cfg: &Config, now: Instant, piece: Piece) -> Transmit<Plain> {
-        let window = self.advertise();
-        self.ack_now = false;
-        self.ack_pending = 0;
-        self.delack_at = Instant::MAX;
-        self.last_ack_sent = self.rcv_nxt;
+        if !self.acknowledged {
+            self.acknowledge();
+        }
+        debug_assert!(!self.ack_now && self.ack_pending == 0 && self.delack_at == Instant::MAX);
+        #[cfg(test)]
+        assert_eq!((self.window_field, self.rcv_nxt), (self.clone().advertise(), self.last_ack_sent));
         let segment = Plain {
             seq: self.wire_seq(piece.seq),
             ack: self.wire_ack(),
             timestamps: if self.timestamps_ok { (cfg.timestamp(now), self.ts_recent) } else { (0, 0) },
             has_timestamps: self.timestamps_ok,
             flags: if self.ecn_echo { piece.flags.with(Flags::ECE) } else { piece.flags },
-            window,
+            window: self.window_field,
             len: piece.len,
         };
         let Piece { seq, ect, retransmission, .. } = piece;
         Transmit { segment, offset: seq.saturating_sub(1), ect, retransmission }
+    }
+
+    /// The next segment acknowledges everything that has come.
+    #[inline(always)]
+    fn acknowledge(&mut self) {
+        self.window_field = self.advertise();
+        self.ack_now = false;
+        self.ack_pending = 0;
+        self.delack_at = Instant::MAX;
+        self.last_ack_sent = self.rcv_nxt;
+        self.acknowledged = true;
     }
 
     #[cold]
