@@ -147,11 +147,11 @@ impl<F: Copy> Pool<F> {
         self.slots.as_ptr().wrapping_add(at.0 as usize).cast()
     }
 
-    /// The address of the frame that stood behind this one in the queue from which it was just taken, for a caller that
-    /// prefetches memory. Without such a frame it is any address.
+    /// The frame that stood behind this one in the queue from which it was just taken, for a caller that prefetches memory.
+    /// Without such a frame it is any handle.
     #[inline(always)]
-    pub fn address_behind(&self, at: Handle) -> *const u8 {
-        self.address(Handle(self.slots[at.0 as usize].next))
+    pub fn behind(&self, at: Handle) -> Handle {
+        Handle(self.slots[at.0 as usize].next)
     }
 
     /// The frame of a handle, mutable.

@@ -59,7 +59,7 @@ impl Key {
     pub fn port(self) -> u16 {
         (self.0 >> FRAME_BITS) as u16 & (MAX_PORTS as u16)
     }
-    /// The number of the frame in the pool.
+    /// The number of the frame in the pool: that of an arrival; for other events one that they will probably read.
     #[inline(always)]
     pub fn frame(self) -> usize {
         self.0 as usize & (MAX_FRAMES - 1)

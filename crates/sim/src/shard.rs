@@ -493,9 +493,9 @@ impl<A: App> Boxes<'_, A> {
         let pool = &*context.pool;
         let mut arrival = Handle::NONE;
         for &key in keys[..keys.len().min(AHEAD)].iter().rev() {
+            fetch(pool.address(frame_of(key)));
             if key.is(Class::Arrival) {
                 arrival = frame_of(key);
-                fetch(pool.address(arrival));
             }
         }
         let place = &self.places[n];

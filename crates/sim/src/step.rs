@@ -147,13 +147,15 @@ impl StepContext<'_> {
     }
 
     /// Schedules an event of a box for itself: returns it if it is in this window, else stores it in a lane or in the heap.
+    /// `frame` will probably be read then.
     #[inline(always)]
-    fn schedule(&mut self, at: u64, node: u32, class: Class, port: u16) -> Option<Key> {
+    fn schedule(&mut self, at: u64, node: u32, class: Class, port: u16, frame: Handle) -> Option<Key> {
+        let frame = frame.index() & (MAX_FRAMES as u32 - 1);
         if at < self.window.end {
-            return Some(Key::new(at - self.window.start, class, port, 0));
+            return Some(Key::new(at - self.window.start, class, port, frame));
         }
         match self.lane_of(at) {
-            Some((lane, time)) => self.lanes[lane].push(Entry { node, key: Key::new(time, class, port, 0) }),
+            Some((lane, time)) => self.lanes[lane].push(Entry { node, key: Key::new(time, class, port, frame) }),
             None => {
                 let event = if class == Class::Timer { HeapEvent::Timer } else { HeapEvent::WireFree(port) };
                 self.heap.push(at, node, event);
@@ -294,6 +296,8 @@ impl Step<'_, '_> {
         let start = context.window.start;
         let mut timer_at = *self.timer_at;
         let (mut i, mut drawn) = (0, 0);
+        // A frame that probably waits for the wire that is looked at.
+        let mut waiting = Handle::from_index(0);
         // The next event from other boxes or earlier windows, and the next event scheduled in this step.
         let (mut next, mut own) = (events[0], Key::NEVER);
         loop {
@@ -319,6 +323,7 @@ impl Step<'_, '_> {
             let mut ready = None;
             if key.is(Class::Arrival) {
                 let frame = frame_of(key);
+                waiting = frame;
                 let view = PortView { wires, now };
                 if let Some(port) = device.receive(Instant(now), key.port(), frame, context.pool, &view, woke) {
                     debug_assert!(woke.is_empty());
@@ -342,12 +347,13 @@ impl Step<'_, '_> {
                 if wire.free_at <= now {
                     if let Some(frame) = device.poll_transmit(Instant(now), port, context.pool, woke) {
                         // The next frame has often waited for long: it will be needed when the wire is free again.
-                        fetch(context.pool.address_behind(frame));
+                        waiting = context.pool.behind(frame);
+                        fetch(context.pool.address(waiting));
                         context.transmit(wire, frame, now, errors, name, port);
                     }
                 } else if wire.flags & ARMED == 0 {
                     wire.flags |= ARMED;
-                    if let Some(key) = context.schedule(wire.free_at, n, Class::WireFree, port) {
+                    if let Some(key) = context.schedule(wire.free_at, n, Class::WireFree, port, waiting) {
                         own_events.insert(&mut own, key);
                     }
                 }
@@ -355,7 +361,7 @@ impl Step<'_, '_> {
             let deadline = device.poll_timeout().as_ps();
             if deadline < timer_at {
                 timer_at = deadline.max(now);
-                if let Some(key) = context.schedule(timer_at, n, Class::Timer, 0) {
+                if let Some(key) = context.schedule(timer_at, n, Class::Timer, 0, Handle::from_index(0)) {
                     own_events.insert(&mut own, key);
                 }
             }
