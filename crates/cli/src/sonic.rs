@@ -8,6 +8,7 @@ use sluicenet_scenario::formats::{FILE_BYTES_MAX, read_bounded};
 use sluicenet_scenario::sonic::{self, Port, SwitchMemory};
 use sluicenet_scenario::{Bytes, Quantity, Scenario};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct SonicVerb {
@@ -118,18 +119,18 @@ impl Write {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
         output::warnings(&loaded.warnings, global);
         let s = &loaded.scenario;
-        let plan = Plan::new(s)?;
+        let plan = Arc::new(Plan::new(s)?);
         let node = plan.hosts() + self.switch;
-        let Some(switch) = plan.switches().get(self.switch as usize) else {
-            let count = plan.switches().len();
+        let count = plan.switches().len();
+        if self.switch as usize >= count {
             return Err(Failure::Input(format!("--switch {}: the network has {count}, counted from 0", self.switch)));
-        };
+        }
         let port = |index: usize| {
-            let link = switch.ports[index].link;
+            let link = plan.link(node, index as u16);
             let (headroom, _) = build::headroom_at(s, &plan, node, core::iter::once(index as u16));
             Port { rate: link.rate, delay: link.delay, headroom }
         };
-        let ports: Vec<Port> = (0..switch.ports.len()).map(port).collect();
+        let ports: Vec<Port> = (0..plan.ports(node)).map(port).collect();
         let memory = build::memory_of(s, self.switch as usize)?;
         let memory = memory.map(|(size, shared)| SwitchMemory { size, shared });
         let written = sonic::write(s, &ports, memory)?;

@@ -44,6 +44,8 @@ struct Findings {
     #[serde(skip_serializing_if = "Option::is_none")]
     shared_bytes: Option<u64>,
     buffer_cycle: &'static str,
+    /// Memory that the world takes before its first frame.
+    world_bytes: u64,
     window_ns: f64,
     workloads: Vec<&'static str>,
     /// Those of workloads that have one, with the bytes that they count.
@@ -104,6 +106,7 @@ impl Validate {
     fn findings(&self, loaded: &Loaded) -> scenario::Result<Findings> {
         let variants = loaded.expand_sweep()?;
         let s = &loaded.scenario;
+        build::check_memory(s)?;
         let kinds = build::link_kinds(s)?;
         // Every variant has to be buildable, not the base alone.
         let mut cells = Vec::new();
@@ -144,6 +147,7 @@ impl Validate {
             memory_bytes: s.buffer.size.map(|size| size.as_bytes()),
             shared_bytes: s.buffer.shared.map(|size| size.as_bytes()),
             buffer_cycle: cycle,
+            world_bytes: build::needed_bytes(s),
             window_ns: engine.window().as_ps() as f64 / 1e3,
             workloads: s.workloads.iter().map(|w| w.kind()).collect(),
             loads: loads.collect(),
@@ -214,6 +218,7 @@ impl Findings {
         t.row(["paths", &self.paths]);
         t.row(["buffer cycles", self.buffer_cycle]);
         t.row(["window", &format!("{} ns: what threads simulate between two meetings", self.window_ns)]);
+        t.row(["memory", &format!("{} before the first frame", build::rounded_bytes(self.world_bytes))]);
         t.row(["workloads", &self.workloads.join(", ")]);
         if !self.loads.is_empty() {
             t.row(["load", &self.loads.join(", ")]);

@@ -93,6 +93,11 @@ impl<F: Copy> Pool<F> {
         pool
     }
 
+    /// Bytes of the address space for frames.
+    pub fn capacity_bytes(&self) -> usize {
+        self.slots.capacity() * core::mem::size_of::<Slot<F>>()
+    }
+
     /// Frames in the pool.
     pub fn in_use(&self) -> u32 {
         self.in_use

@@ -58,10 +58,10 @@ pub use units::{
 /// 2: frames of trees are routed by a hash of the flow in the set `plain`. 1: by the destination's number.
 pub const DEFAULTS: u32 = 2;
 /// The most hosts a network may have, external ones included.
-pub const HOSTS_MAX: u32 = 1 << 20;
+pub const HOSTS_MAX: u32 = 1 << 23;
 /// The highest number of a host.
 pub const HOST_MAX: u32 = HOSTS_MAX - 1;
 /// The most ports a switch may have: the engine's names have room for no more.
 pub const SWITCH_PORTS_MAX: u32 = 4094;
 /// The most ports a network may have: those of its switches, of its hosts and of its external hosts.
-pub const PORTS_MAX: u32 = 1 << 22;
+pub const PORTS_MAX: u32 = 1 << 26;

@@ -226,7 +226,7 @@ fn largest_radix(shape: &Shape, external: u32) -> u64 {
     ports.max().unwrap_or(0)
 }
 
-/// Hosts, switches and ports of all of a tree. Saturates: each factor is below 2^21, and beyond the limits it only
+/// Hosts, switches and ports of all of a tree. Saturates: each factor is below 2^24, and beyond the limits it only
 /// matters that it is beyond.
 fn count_tree(m: &[u32], w: &[u32], links: &[u32]) -> (u128, u128, u128) {
     let product =

@@ -103,6 +103,7 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
                     ),
                 )
             }
+            NodeRef::Idle => (true, 0, 0, String::new()),
             NodeRef::Bump(bump) => {
                 let (l, dropped) = (bump.ledger(), bump.drops().total_frames());
                 totals.sent += l.emitted;

@@ -1,10 +1,11 @@
 //! Runs a world: windows, threads, epochs.
 
-use crate::event::{MAX_FRAMES, MAX_WINDOW};
-use crate::shard::{MAX_LANES, Sampler, Shard};
+use crate::event::{MAX_FRAMES, MAX_PORTS, MAX_WINDOW};
+use crate::huge_pages;
+use crate::shard::{MAX_LANES, Place, Sampler, Shard};
 use crate::step::{Captured, Timing};
 use crate::threads::{Crew, Meeting};
-use crate::wire::WireSpec;
+use crate::wire::{WAKES, Wire, WireSpec};
 use crate::world::{Node, NodeRef, World, WorldError};
 use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
@@ -76,7 +77,7 @@ pub struct Engine<A> {
     shards: Vec<Shard<A>>,
     timing: Timing,
     /// Shard and index of each box.
-    location: Vec<(u16, u32)>,
+    location: Arc<Vec<(u16, u32)>>,
     next: u64,
     /// The first window after all epochs so far.
     reached: u64,
@@ -88,11 +89,9 @@ impl<A: App> Engine<A> {
     /// Prepares a world to run on `threads` threads. `part` names the part of each box, from 0 on: a part belongs to one
     /// thread, so boxes with much mutual traffic share one. One thread needs no parts.
     pub fn new(world: World<A>, part: &[u32], threads: usize) -> Result<Engine<A>, WorldError> {
-        let ports = check(&world)?;
-        let lookahead = lookahead(&world)?;
+        let Survey { ports, lookahead, reach } = survey(&world)?;
         let window = lookahead.min(MAX_WINDOW);
         // Lanes should cover the delays of ordinary frames and of a server's stages; rarer events wait in the event heap.
-        let reach = world.links.iter().map(|l| l.latency.0 + l.rate.time_for(2_000).0).max().unwrap_or(window);
         let wanted = reach.max(world.stage_latency.0) / window + 3;
         let lanes = wanted.next_power_of_two().clamp(4, MAX_LANES as u64) as usize;
         let overhead = world.framing.overhead() as u32;
@@ -102,29 +101,31 @@ impl<A: App> Engine<A> {
         let parts = part.iter().max().map_or(1, |&p| p as usize + 1);
         let shards = threads.clamp(1, parts);
         let owner = if shards == 1 { vec![0; world.nodes.len()] } else { partition(part, shards) };
-        let mut counts = vec![0u32; shards];
-        let location: Vec<(u16, u32)> = owner
-            .iter()
-            .map(|&s| {
-                counts[s as usize] += 1;
-                (s, counts[s as usize] - 1)
-            })
-            .collect();
-        let mut location_of_host = vec![];
-        for (n, node) in world.nodes.iter().enumerate() {
-            if let Node::Server(s) = node {
-                let id = s.host().id() as usize;
-                if location_of_host.len() <= id {
-                    location_of_host.resize(id + 1, (u16::MAX, 0));
-                }
-                location_of_host[id] = location[n];
-            }
+        let location = Arc::new(locations(&owner, shards));
+        let World { nodes, hosts, make, links, framing, .. } = world;
+        let mut parts: Vec<Part<A>> = (0..shards as u16).map(|me| Part::of(me, &owner, &ports)).collect();
+        for ((name, node), &ports) in (0..).zip(nodes).zip(&ports) {
+            parts[owner[name as usize] as usize].add(node, name, ports);
         }
-        let location_of_host = Arc::new(location_of_host);
-        let mut wires: Vec<Vec<Option<WireSpec>>> = ports.iter().map(|&p| (0..p).map(|_| None).collect()).collect();
-        for l in &world.links {
-            let (shard, peer) = location[l.to.0 as usize];
-            wires[l.from.0 as usize][l.from.1 as usize] = Some(WireSpec {
+        let mut wrong = None;
+        links(&mut |l| {
+            let has = |(node, port): (NodeId, PortId)| {
+                let at = location.get(node as usize);
+                at.is_some_and(|&(shard, n)| parts[shard as usize].has(n, port))
+            };
+            if let Some(at) = [l.from, l.to].into_iter().find(|&at| !has(at)) {
+                wrong = wrong.or(Some(at));
+                return;
+            }
+            let [(of, n), (shard, peer)] = [l.from.0, l.to.0].map(|node| location[node as usize]);
+            let receiver = &mut parts[shard as usize].places[peer as usize].node;
+            // A wire wakes only boxes that are always of its own thread.
+            let stays = shards == 1 || part[l.from.0 as usize] == part[l.to.0 as usize];
+            let wakes = receiver.is_idle() && stays;
+            if !stays && receiver.is_idle() {
+                *receiver = make(l.to.0);
+            }
+            let spec = WireSpec {
                 ps_per_byte_q16: l.rate.ps_per_byte_q16(),
                 latency: l.latency.0,
                 pause_latency: l.pause_latency.0,
@@ -133,22 +134,24 @@ impl<A: App> Engine<A> {
                 peer,
                 peer_port: l.to.1,
                 shard,
-                gap: world.framing.gap as u8,
-            });
+                gap: framing.gap as u8,
+                wakes,
+            };
+            if !parts[of as usize].connect(n, l.from.1, &spec) {
+                wrong = wrong.or(Some(l.from));
+            }
+        });
+        if let Some(at) = wrong.or_else(|| parts.iter().find_map(Part::unconnected)) {
+            return Err(WorldError::Port { at });
         }
-        type Part<A> = (Vec<Node<A>>, Vec<u32>, Vec<Vec<WireSpec>>);
-        let mut parts: Vec<Part<A>> = (0..shards).map(|_| (vec![], vec![], vec![])).collect();
-        for (n, (node, wires)) in world.nodes.into_iter().zip(wires).enumerate() {
-            let part = &mut parts[owner[n] as usize];
-            part.0.push(node);
-            part.1.push(n as u32);
-            part.2.push(wires.into_iter().flatten().collect());
+        if shards > 1 {
+            parts.iter_mut().for_each(Part::forget_made);
         }
-        let mut shards: Vec<Shard<A>> = parts
-            .into_iter()
-            .enumerate()
-            .map(|(i, (nodes, names, wires))| {
-                Shard::new(timing, i as u16, shards, nodes, names, wires, location_of_host.clone())
+        let mut shards: Vec<Shard<A>> = (0..)
+            .zip(parts)
+            .map(|(me, Part { places, wires, error_rate })| {
+                let parts = (places, wires, error_rate);
+                Shard::new(timing, (me, shards), parts, (location.clone(), hosts), make.clone())
             })
             .collect();
         Shard::settle_borders(&mut shards);
@@ -196,6 +199,11 @@ impl<A: App> Engine<A> {
     pub fn node_mut(&mut self, node: NodeId) -> &mut Node<A> {
         let (shard, n) = self.location[node as usize];
         &mut self.shards[shard as usize].places[n as usize].node
+    }
+    /// A box, made if it was idle.
+    pub fn made(&mut self, node: NodeId) -> &mut Node<A> {
+        let (shard, n) = self.location[node as usize];
+        self.shards[shard as usize].made(n as usize)
     }
     /// Number of boxes.
     pub fn nodes(&self) -> usize {
@@ -350,52 +358,120 @@ fn run_alone<A: App>(shard: &mut Shard<A>, mut window: u64, stop: u64) -> u64 {
     window
 }
 
-/// Checks that every port has one link; returns the number of ports of each box.
-fn check<A: App>(world: &World<A>) -> Result<Vec<usize>, WorldError> {
-    let mut ports = vec![0usize; world.nodes.len()];
-    for (n, node) in world.nodes.iter().enumerate() {
-        ports[n] = match node.kind() {
+/// The boxes of a shard while it is built.
+struct Part<A> {
+    places: Vec<Place<A>>,
+    wires: Vec<Wire>,
+    /// The error rate of each wire; empty as long as no wire has one.
+    error_rate: Vec<f64>,
+}
+
+impl<A> Part<A> {
+    /// Room for the boxes of a shard, and for their wires.
+    fn of(me: u16, owner: &[u16], ports: &[u16]) -> Part<A> {
+        let mine = || owner.iter().zip(ports).filter(|(owner, _)| **owner == me).map(|(_, ports)| usize::from(*ports));
+        let places: Vec<Place<A>> = Vec::with_capacity(mine().count());
+        let wires: Vec<Wire> = Vec::with_capacity(mine().sum());
+        huge_pages::ask(places.as_ptr().cast(), places.capacity() * size_of::<Place<A>>());
+        huge_pages::ask(wires.as_ptr().cast(), wires.capacity() * size_of::<Wire>());
+        Part { places, wires, error_rate: Vec::new() }
+    }
+
+    fn add(&mut self, node: Node<A>, name: u32, ports: u16) {
+        let first = self.wires.len() as u32;
+        self.wires.resize(self.wires.len() + usize::from(ports), Wire::NONE);
+        self.places.push(Place::new(node, name, first..self.wires.len() as u32));
+    }
+
+    /// Whether box `n` has this port.
+    fn has(&self, n: u32, port: PortId) -> bool {
+        self.places[n as usize].span().contains(&self.places[n as usize].wire(port))
+    }
+
+    /// Lays the link from a port of box `n`; returns whether it is the first one there.
+    fn connect(&mut self, n: u32, port: PortId, spec: &WireSpec) -> bool {
+        let at = self.places[n as usize].wire(port);
+        if spec.bit_error_rate > 0.0 {
+            self.error_rate.resize(self.wires.len(), 0.0);
+            self.error_rate[at] = spec.bit_error_rate;
+        }
+        std::mem::replace(&mut self.wires[at], Wire::new(spec)).is_none()
+    }
+
+    /// Wires do not wake boxes that were made after all, for a link from another part of the world.
+    fn forget_made(&mut self) {
+        for wire in self.wires.iter_mut().filter(|wire| wire.flags & WAKES != 0) {
+            if !self.places[wire.peer as usize].node.is_idle() {
+                wire.flags &= !WAKES;
+            }
+        }
+    }
+
+    /// The first port without a link.
+    fn unconnected(&self) -> Option<(NodeId, PortId)> {
+        let at = self.wires.iter().position(Wire::is_none)?;
+        let place = self.places.iter().find(|place| place.span().contains(&at))?;
+        Some((place.name, (at - place.span().start) as PortId))
+    }
+}
+
+/// Shard of each box, and its index there.
+fn locations(owner: &[u16], shards: usize) -> Vec<(u16, u32)> {
+    let mut counts = vec![0u32; shards];
+    let next = |&shard: &u16| {
+        counts[shard as usize] += 1;
+        (shard, counts[shard as usize] - 1)
+    };
+    owner.iter().map(next).collect()
+}
+
+/// What the engine has to know of a world before it places the boxes.
+struct Survey {
+    /// Ports of each box.
+    ports: Vec<u16>,
+    /// The shortest time in which one box can affect another: the longest possible window, in picoseconds.
+    lookahead: u64,
+    /// The longest time from the first bit of an ordinary frame to its arrival, in picoseconds.
+    reach: u64,
+}
+
+/// Surveys a world; checks that each link has a delay.
+fn survey<A: App>(world: &World<A>) -> Result<Survey, WorldError> {
+    let (mut lookahead, mut reach, mut wrong) = (MAX_WINDOW, None, None);
+    let mut ports = ports(world)?;
+    (world.links)(&mut |l| {
+        let (node, port) = l.from;
+        // The ports of an idle box are known by its links.
+        if world.nodes.get(node as usize).is_some_and(Node::is_idle) {
+            ports[node as usize] = ports[node as usize].max(port + 1);
+        }
+        let smallest = if l.first_bit { 0 } else { l.rate.time_for(world.framing.min_frame as u64).0 };
+        let pause = l.pause_latency.0 + l.rate.time_for(PFC_FRAME_BYTES as u64).0;
+        let shortest = (l.latency.0 + smallest).min(pause);
+        if shortest < 1_000 && wrong.is_none() {
+            wrong = Some(WorldError::NoDelay { from: l.from });
+        }
+        lookahead = lookahead.min(shortest);
+        reach = reach.max(Some(l.latency.0 + l.rate.time_for(2_000).0));
+    });
+    if let Some(node) = ports.iter().position(|&ports| u32::from(ports) >= MAX_PORTS) {
+        return Err(WorldError::TooManyPorts { node: node as u32 });
+    }
+    wrong.map_or(Ok(Survey { ports, lookahead, reach: reach.unwrap_or(lookahead) }), Err)
+}
+
+/// Ports of each box that is not idle.
+fn ports<A: App>(world: &World<A>) -> Result<Vec<u16>, WorldError> {
+    let of_node = |(n, node): (u32, &Node<A>)| {
+        let ports = match node.kind() {
             NodeRef::Switch(s) => s.ports(),
             NodeRef::Server(s) => s.host().adapter().ports(),
             NodeRef::Bump(bump) => bump.ports(),
+            NodeRef::Idle => 0,
         };
-        if ports[n] >= crate::event::MAX_PORTS as usize {
-            return Err(WorldError::TooManyPorts { node: n as u32 });
-        }
-    }
-    let mut linked: Vec<Vec<bool>> = ports.iter().map(|&p| vec![false; p]).collect();
-    for l in &world.links {
-        let exists = |(n, p): (NodeId, PortId)| ports.get(n as usize).is_some_and(|&count| (p as usize) < count);
-        for at in [l.from, l.to] {
-            if !exists(at) {
-                return Err(WorldError::Port { at });
-            }
-        }
-        if std::mem::replace(&mut linked[l.from.0 as usize][l.from.1 as usize], true) {
-            return Err(WorldError::Port { at: l.from });
-        }
-    }
-    for (n, l) in linked.iter().enumerate() {
-        if let Some(p) = l.iter().position(|&x| !x) {
-            return Err(WorldError::Port { at: (n as u32, p as u16) });
-        }
-    }
-    Ok(ports)
-}
-
-/// The shortest time in which one box can affect another: the longest possible window.
-fn lookahead<A: App>(world: &World<A>) -> Result<u64, WorldError> {
-    let mut least = MAX_WINDOW;
-    for l in &world.links {
-        let smallest = if l.first_bit { 0 } else { l.rate.time_for(world.framing.min_frame as u64).0 };
-        let pause = l.pause_latency.0 + l.rate.time_for(PFC_FRAME_BYTES as u64).0;
-        let this = (l.latency.0 + smallest).min(pause);
-        if this < 1_000 {
-            return Err(WorldError::NoDelay { from: l.from });
-        }
-        least = least.min(this);
-    }
-    Ok(least)
+        u16::try_from(ports).map_err(|_| WorldError::TooManyPorts { node: n })
+    };
+    (0..).zip(&world.nodes).map(of_node).collect()
 }
 
 /// Deals the parts to threads in turn, each part to the thread with the least weight. All parts are equally far from each

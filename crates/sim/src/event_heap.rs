@@ -22,6 +22,8 @@ pub struct EventHeap {
     heap: BinaryHeap<Reverse<(u64, u32, u32)>>,
     items: Vec<HeapEvent>,
     free: Vec<u32>,
+    /// Boxes that may be idle, and that something is on its way to.
+    waking: Vec<u32>,
 }
 
 impl EventHeap {
@@ -29,6 +31,21 @@ impl EventHeap {
     pub fn push(&mut self, at: u64, node: u32, event: HeapEvent) {
         let slot = insert(&mut self.items, &mut self.free, event);
         self.heap.push(Reverse((at, node, slot)));
+    }
+
+    /// Something is on its way to a box that may be idle.
+    pub fn wake(&mut self, node: u32) {
+        self.waking.push(node);
+    }
+
+    /// Whether [`EventHeap::take_waking`] has boxes.
+    pub fn is_waking(&self) -> bool {
+        !self.waking.is_empty()
+    }
+
+    /// Boxes that may be idle, and that something is on its way to.
+    pub fn take_waking(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.waking)
     }
 
     /// The earliest time.
@@ -48,7 +65,7 @@ impl EventHeap {
 
     /// Removes the frames in flight to a port.
     pub fn take(&mut self, to: u32, port: u16, mut taken: impl FnMut(Handle)) {
-        let EventHeap { heap, items, free } = self;
+        let EventHeap { heap, items, free, .. } = self;
         heap.retain(|&Reverse((_, node, slot))| match items[slot as usize] {
             HeapEvent::Arrival(its, frame) if node == to && its == port => {
                 taken(frame);

@@ -10,6 +10,7 @@ mod engine;
 mod event;
 mod event_heap;
 pub mod flow_level;
+mod huge_pages;
 pub mod pcapng;
 mod shard;
 pub mod slots;

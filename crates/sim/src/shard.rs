@@ -6,11 +6,12 @@
 
 use crate::agenda::{Agenda, Entry};
 use crate::engine::QueueSample;
-use crate::event::{Class, Key, MAX_FRAMES};
+use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT};
 use crate::event_heap::{EventHeap, HeapEvent};
+use crate::huge_pages;
 use crate::step::{AHEAD, Captured, OwnEvents, Parcel, Step, StepContext, Timing, Window, arrival, fetch, frame_of};
-use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
-use crate::world::{NetworkBox, Node, NodeRef};
+use crate::wire::{ARMED, CAPTURE, WAKES, Wire};
+use crate::world::{Make, NetworkBox, Node, NodeRef};
 use core::ops::Range;
 use sluicenet_node::device::{Device, PortId, PortSet};
 use sluicenet_node::packet::Packet;
@@ -19,6 +20,7 @@ use sluicenet_node::server::{App, Plan, PrefetchStep};
 use sluicenet_node::switch::{OnSwitch, PauseEvent, Switch};
 use sluicenet_node::with_server;
 use sluicenet_proto::time::{Duration, Instant};
+use std::sync::Arc;
 
 /// Most lanes: with more lanes, a box's empty lists would outweigh the box.
 pub const MAX_LANES: usize = 64;
@@ -39,9 +41,19 @@ pub struct Place<A> {
 }
 
 impl<A> Place<A> {
+    /// Box `name` of the world, whose wires are `wires`.
+    pub fn new(node: Node<A>, name: u32, wires: core::ops::Range<u32>) -> Place<A> {
+        Place { node, timer_at: u64::MAX, first_wire: wires.start, end_wire: wires.end, name }
+    }
+
+    /// The number of the wire of a port.
+    pub fn wire(&self, port: PortId) -> usize {
+        self.first_wire as usize + port as usize
+    }
+
     /// The box's wires, by number.
     #[inline(always)]
-    fn span(&self) -> Range<usize> {
+    pub fn span(&self) -> Range<usize> {
         self.first_wire as usize..self.end_wire as usize
     }
 }
@@ -59,8 +71,9 @@ impl Halves {
     /// All boxes are the border: servers have links to another thread.
     const ALL_BORDER: Halves = Halves { servers: 0, border: 0 };
 
-    fn of<A>(me: u16, places: &[Place<A>], wires: &[Wire]) -> Halves {
-        let is_server = |place: &Place<A>| matches!(place.node, Node::Server(_));
+    /// Those of boxes among which the servers have names below `hosts`.
+    fn of<A>(me: u16, places: &[Place<A>], wires: &[Wire], hosts: u32) -> Halves {
+        let is_server = |place: &Place<A>| place.name < hosts;
         let servers = places.iter().take_while(|place| is_server(place)).count();
         let crosses = |place: &Place<A>| wires[place.span()].iter().any(|wire| wire.shard != me);
         let border = places.iter().position(crosses).unwrap_or(places.len());
@@ -94,9 +107,12 @@ pub struct Shard<A> {
     pub me: u16,
     pub places: Vec<Place<A>>,
     pub wires: Vec<Wire>,
+    /// The error rate of each wire; empty if no wire has one.
     error_rate: Vec<f64>,
-    /// Shard and index of every box of the world, for metadata to servers.
-    location_of_host: std::sync::Arc<Vec<(u16, u32)>>,
+    /// Shard and index of every box of the world, for metadata to servers, and the number of servers, which come first.
+    location: Arc<Vec<(u16, u32)>>,
+    hosts: usize,
+    make: Arc<Make<A>>,
     /// Every frame in these boxes and in flight to them.
     pub pool: Pool<Packet>,
     lanes: Vec<Vec<Entry>>,
@@ -121,38 +137,30 @@ pub struct Shard<A> {
 }
 
 impl<A: App> Shard<A> {
-    #[allow(clippy::too_many_arguments)]
+    /// A shard of these boxes, whose wires are all in `wires`, each with its error rate if any has one.
     pub fn new(
         timing: Timing,
-        me: u16,
-        shards: usize,
-        nodes: Vec<Node<A>>,
-        names: Vec<u32>,
-        wires: Vec<Vec<WireSpec>>,
-        location_of_host: std::sync::Arc<Vec<(u16, u32)>>,
+        (me, shards): (u16, usize),
+        (places, wires, error_rate): (Vec<Place<A>>, Vec<Wire>, Vec<f64>),
+        (location, hosts): (Arc<Vec<(u16, u32)>>, u32),
+        make: Arc<Make<A>>,
     ) -> Shard<A> {
-        let n = nodes.len();
-        let mut places = Vec::with_capacity(n);
-        let mut flat = Vec::with_capacity(wires.iter().map(Vec::len).sum());
-        let mut error_rate = Vec::new();
-        for ((node, name), specs) in nodes.into_iter().zip(names).zip(wires) {
-            let first_wire = flat.len() as u32;
-            error_rate.extend(specs.iter().map(|s| s.bit_error_rate));
-            flat.extend(specs.iter().map(Wire::new));
-            places.push(Place { node, timer_at: u64::MAX, first_wire, end_wire: flat.len() as u32, name });
+        let n = places.len();
+        let pool = Pool::with_capacity((wires.len() * FRAMES_PER_WIRE).min(MAX_FRAMES));
+        if n > FETCH_FROM {
+            huge_pages::ask(pool.address(Handle::from_index(0)), pool.capacity_bytes());
         }
-        if error_rate.iter().all(|&r| r == 0.0) {
-            error_rate = Vec::new();
-        }
-        let halves = Halves::of(me, &places, &flat);
+        let halves = Halves::of(me, &places, &wires, hosts);
         Shard {
             timing,
             me,
             places,
             error_rate,
-            location_of_host,
-            pool: Pool::with_capacity((flat.len() * FRAMES_PER_WIRE).min(MAX_FRAMES)),
-            wires: flat,
+            location,
+            hosts: hosts as usize,
+            make,
+            pool,
+            wires,
             lanes: (0..timing.lanes).map(|_| Vec::new()).collect(),
             agenda: Agenda::new(n, timing.window),
             halves,
@@ -196,6 +204,7 @@ impl<A: App> Shard<A> {
                     NodeRef::Server(s) => s.host().adapter().used(port) as u64,
                     // Its ports have no queues: the number is that of a virtual queue.
                     NodeRef::Bump(bump) => bump.estimate_qlen(*next, port),
+                    NodeRef::Idle => 0,
                 };
                 samples.push(QueueSample { at: *next, node, port, bytes });
             }
@@ -215,7 +224,7 @@ impl<A: App> Shard<A> {
 
     /// A wire of box `n`.
     fn wire(&mut self, n: usize, port: PortId) -> &mut Wire {
-        &mut self.wires[self.places[n].first_wire as usize + port as usize]
+        &mut self.wires[self.places[n].wire(port)]
     }
 
     /// Marks a wire for capture.
@@ -271,6 +280,7 @@ impl<A: App> Shard<A> {
                 NodeRef::Switch(s) => Device::<Packet>::poll_timeout(s),
                 NodeRef::Server(s) => with_server!(s, s => s.poll_timeout()),
                 NodeRef::Bump(bump) => bump.poll_timeout(),
+                NodeRef::Idle => Instant::MAX,
             };
             if deadline != Instant::MAX {
                 place.timer_at = deadline.as_ps();
@@ -303,6 +313,9 @@ impl<A: App> Shard<A> {
         let window = Window { start: (number - 1) * length, end: number * length, number: number - 1 };
         let mut context = self.split(window).1;
         for p in &*parcels {
+            if p.port == METADATA_PORT {
+                context.heap.wake(p.node);
+            }
             let frame = context.pool.insert(&p.packet);
             context.arrive(p.at, p.node, p.port, frame);
         }
@@ -315,7 +328,7 @@ impl<A: App> Shard<A> {
             places: &mut self.places,
             wires: &mut self.wires,
             error_rate: &self.error_rate,
-            location_of_host: &self.location_of_host,
+            location_of_host: &self.location[..self.hosts],
             metadata: &mut self.metadata,
             pauses: &mut self.pauses,
             woke: &mut self.woke,
@@ -336,8 +349,12 @@ impl<A: App> Shard<A> {
         (boxes, context, &mut self.agenda)
     }
 
-    /// Moves events that have come within the ring from the heap to the lanes.
+    /// Makes the idle boxes that something is on its way to, and moves events that have come within the ring from the heap to
+    /// the lanes.
     fn approach(&mut self, number: u64) {
+        if self.heap.is_waking() {
+            self.wake();
+        }
         let (window, lanes) = (self.timing.window, self.timing.lanes as u64);
         let end = (number + lanes - 1) * window;
         while let Some((at, node, event)) = self.heap.pop_before(end) {
@@ -351,6 +368,29 @@ impl<A: App> Shard<A> {
             };
             self.lanes[(w % lanes) as usize].push(Entry { node, key });
         }
+    }
+
+    /// Makes the idle boxes that something is on its way to.
+    #[cold]
+    #[inline(never)]
+    fn wake(&mut self) {
+        for n in self.heap.take_waking() {
+            self.made(n as usize);
+        }
+    }
+
+    /// Box `n`, made if it was idle.
+    pub fn made(&mut self, n: usize) -> &mut Node<A> {
+        if self.places[n].node.is_idle() {
+            self.places[n].node = (self.make)(self.places[n].name);
+            for at in self.places[n].span() {
+                let (shard, peer, port) = self.wires[at].peer();
+                if shard == self.me {
+                    self.wire(peer as usize, port).flags &= !WAKES;
+                }
+            }
+        }
+        &mut self.places[n].node
     }
 
     /// Simulates window `number`: one step of every box with events, in memory order.
@@ -390,6 +430,7 @@ impl<A: App> Shard<A> {
         let mut late = std::mem::take(&mut self.late);
         for p in parcels.drain(..) {
             debug_assert_eq!(p.at, number * self.timing.window);
+            self.made(p.node as usize);
             let frame = self.pool.insert(&p.packet);
             if frame.index() >= self.timing.frames_max {
                 self.is_full = true;
@@ -480,7 +521,7 @@ impl<A: App> Boxes<'_, A> {
     #[inline(always)]
     fn fetch_box(&self, n: usize) {
         let first: *const u8 = match &self.places[n].node {
-            Node::Network(network) => core::ptr::from_ref(&**network).cast(),
+            Node::Network(network) => core::ptr::from_ref(reached(network.as_deref())).cast(),
             // Every server begins with its host.
             Node::Server(s) => core::ptr::from_ref(s.host()).cast(),
         };
@@ -503,7 +544,7 @@ impl<A: App> Boxes<'_, A> {
         match &place.node {
             Node::Network(network) => {
                 self.wires[wires].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
-                if let NetworkBox::Switch(Switch::Unwatched(s)) = &**network {
+                if let NetworkBox::Switch(Switch::Unwatched(s)) = reached(network.as_deref()) {
                     s.fetch(fetch);
                 }
                 Coming { n: n as u32, plan: Plan::EMPTY }
@@ -544,7 +585,7 @@ impl<A: App> Boxes<'_, A> {
         };
         // One loop for each kind of box, so that the loop never checks the kind.
         match &mut place.node {
-            Node::Network(network) => match &mut **network {
+            Node::Network(network) => match reached(network.as_deref_mut()) {
                 NetworkBox::Switch(Switch::Unwatched(s)) => {
                     s.run(Turn { step: &mut step, events });
                     if s.has_pauses() {
@@ -588,7 +629,7 @@ impl<A: App> Boxes<'_, A> {
             context,
         };
         let Node::Network(network) = &mut place.node else { return };
-        match &mut **network {
+        match reached(network.as_deref_mut()) {
             NetworkBox::Bump(bump) => step.run(bump, events, |_, _, _, _, _| {}),
             NetworkBox::Switch(switch) => {
                 if let Switch::Watched(s) = switch {
@@ -598,6 +639,15 @@ impl<A: App> Boxes<'_, A> {
             }
         }
     }
+}
+
+/// A box with events.
+#[inline(always)]
+#[allow(unsafe_code)]
+fn reached<T>(network: Option<T>) -> T {
+    // SAFETY: whatever sends to an idle box names it in `EventHeap::wake`; `Shard::approach` makes these boxes before a window looks
+    // at any event, and no box becomes idle again. A check would cost every step of a switch some instructions.
+    unsafe { network.unwrap_unchecked() }
 }
 
 /// Number of boxes of a shard from which on memory is prefetched. With 284 virtualised servers and switches prefetching takes

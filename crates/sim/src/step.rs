@@ -3,7 +3,7 @@
 use crate::agenda::Entry;
 use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT, draw_order};
 use crate::event_heap::{EventHeap, HeapEvent};
-use crate::wire::{ARMED, CAPTURE, ERRORS, FIRST_BIT, PortView, Wire};
+use crate::wire::{ARMED, CAPTURE, ERRORS, FIRST_BIT, PortView, WAKES, Wire};
 use sluicenet_node::device::{Device, PortId, PortSet};
 use sluicenet_node::packet::{Kind, Packet};
 use sluicenet_node::pool::{Handle, Pool};
@@ -181,7 +181,7 @@ impl StepContext<'_> {
         } else {
             last_bit + wire.latency
         };
-        if wire.flags & (ERRORS | CAPTURE) != 0 {
+        if wire.flags & (ERRORS | CAPTURE | WAKES) != 0 {
             self.transmit_rare(wire, frame, now, errors, node, port);
         }
         if wire.shard == self.me {
@@ -191,10 +191,13 @@ impl StepContext<'_> {
         }
     }
 
-    /// The rare steps of a transmission: capturing a frame or damaging it.
+    /// The rare steps of a transmission: capturing a frame, damaging it, or waking its receiver.
     #[cold]
     #[inline(never)]
     fn transmit_rare(&mut self, wire: &Wire, frame: Handle, now: u64, errors: &[f64], node: u32, port: PortId) {
+        if wire.flags & WAKES != 0 {
+            self.heap.wake(wire.peer);
+        }
         let packet = self.pool.frame_mut(frame);
         if wire.flags & CAPTURE != 0 {
             self.captured.push(Captured { at: now, node, port, packet: *packet });
@@ -227,6 +230,7 @@ impl StepContext<'_> {
         for packet in metadata.drain(..) {
             let Some(&(shard, node)) = location_of_host.get(packet.destination() as usize) else { continue };
             if shard == self.me {
+                self.heap.wake(node);
                 let frame = self.pool.insert(&packet);
                 self.arrive(at, node, METADATA_PORT, frame);
             } else {

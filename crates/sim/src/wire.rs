@@ -32,6 +32,9 @@ pub const ERRORS: u8 = 4;
 /// Frames are captured.
 pub const CAPTURE: u8 = 8;
 
+/// The receiver is a box that nothing has reached yet.
+pub const WAKES: u8 = 32;
+
 /// The wire is slower than usual; at its usual rate the receiver acts on the first bit.
 pub const WAS_FIRST_BIT: u8 = 16;
 
@@ -46,13 +49,36 @@ pub struct WireSpec {
     pub peer_port: u16,
     pub shard: u16,
     pub gap: u8,
+    /// Whether the receiver is a box that nothing has reached yet.
+    pub wakes: bool,
 }
 
 impl Wire {
+    /// No link yet.
+    pub const NONE: Wire = Wire {
+        free_at: 0,
+        ps_per_byte_q16: 0,
+        latency: 0,
+        pause_latency: 0,
+        frames: 0,
+        bytes: 0,
+        peer: 0,
+        peer_port: 0,
+        shard: 0,
+        gap: 0,
+        flags: 0,
+    };
+
+    /// Whether there is no link yet.
+    pub fn is_none(&self) -> bool {
+        self.ps_per_byte_q16 == 0
+    }
+
     pub fn new(s: &WireSpec) -> Wire {
         let mut flags = 0;
         flags |= if s.first_bit { FIRST_BIT } else { 0 };
         flags |= if s.bit_error_rate > 0.0 { ERRORS } else { 0 };
+        flags |= if s.wakes { WAKES } else { 0 };
         Wire {
             free_at: 0,
             ps_per_byte_q16: s.ps_per_byte_q16,

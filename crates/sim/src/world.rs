@@ -7,15 +7,23 @@ use sluicenet_node::packet::Framing;
 use sluicenet_node::server::AnyServer;
 use sluicenet_node::switch::Switch;
 use sluicenet_proto::time::Duration;
+use std::sync::Arc;
 
 /// A box.
 #[derive(Debug)]
 pub enum Node<A> {
-    /// A box without guests. The two kinds of it share a variant, so that servers pay nothing for the second one.
-    Network(Box<NetworkBox>),
+    /// A box without guests, or one of any kind that is [`Node::IDLE`]. They share a variant, so that servers pay nothing for
+    /// the others.
+    Network(Option<Box<NetworkBox>>),
     /// A server.
     Server(AnyServer<A>),
 }
+
+/// Makes a box.
+pub type Make<A> = dyn Fn(NodeId) -> Node<A> + Send + Sync;
+
+/// Calls a function with every direction of every link.
+pub type Links = dyn Fn(&mut dyn FnMut(&Direction)) + Send;
 
 /// A box without guests.
 #[derive(Debug)]
@@ -36,24 +44,35 @@ pub enum NodeRef<'a, A> {
     Server(&'a AnyServer<A>),
     /// A bump.
     Bump(&'a Bump),
+    /// A box that nothing has reached yet.
+    Idle,
 }
 
 impl<A> Node<A> {
+    /// A box without applications and without a deadline of its own that nothing has reached yet. The engine makes it
+    /// ([`World::make`]) before the first frame or message arrives.
+    pub const IDLE: Node<A> = Node::Network(None);
+
+    /// Whether nothing has reached the box yet.
+    pub fn is_idle(&self) -> bool {
+        matches!(self, Node::Network(None))
+    }
     /// A switch.
     pub fn switch(switch: Switch) -> Node<A> {
-        Node::Network(Box::new(NetworkBox::Switch(switch)))
+        Node::Network(Some(Box::new(NetworkBox::Switch(switch))))
     }
     /// A bump.
     pub fn bump(bump: Bump) -> Node<A> {
-        Node::Network(Box::new(NetworkBox::Bump(bump)))
+        Node::Network(Some(Box::new(NetworkBox::Bump(bump))))
     }
     /// The box by its kind.
     pub fn kind(&self) -> NodeRef<'_, A> {
         match self {
             Node::Server(server) => NodeRef::Server(server),
-            Node::Network(network) => match &**network {
-                NetworkBox::Switch(switch) => NodeRef::Switch(switch),
-                NetworkBox::Bump(bump) => NodeRef::Bump(bump),
+            Node::Network(network) => match network.as_deref() {
+                Some(NetworkBox::Switch(switch)) => NodeRef::Switch(switch),
+                Some(NetworkBox::Bump(bump)) => NodeRef::Bump(bump),
+                None => NodeRef::Idle,
             },
         }
     }
@@ -67,14 +86,14 @@ impl<A> Node<A> {
     /// The switch, if it is one.
     pub fn as_switch_mut(&mut self) -> Option<&mut Switch> {
         match self {
-            Node::Network(network) => match &mut **network {
-                NetworkBox::Switch(switch) => Some(switch),
-                NetworkBox::Bump(_) => None,
+            Node::Network(network) => match network.as_deref_mut() {
+                Some(NetworkBox::Switch(switch)) => Some(switch),
+                Some(NetworkBox::Bump(_)) | None => None,
             },
             Node::Server(_) => None,
         }
     }
-    /// The server, if it is one.
+    /// The server, if it is one that something has reached.
     pub fn as_server(&self) -> Option<&AnyServer<A>> {
         match self {
             Node::Server(server) => Some(server),
@@ -91,12 +110,15 @@ impl<A> Node<A> {
 }
 
 /// The whole simulated world.
-#[derive(Debug)]
 pub struct World<A> {
-    /// The boxes.
+    /// The boxes: first the servers, by the numbers of their hosts.
     pub nodes: Vec<Node<A>>,
+    /// Number of servers.
+    pub hosts: u32,
+    /// Makes the boxes that are [`Node::IDLE`].
+    pub make: Arc<Make<A>>,
     /// The links, two directions each.
-    pub links: Vec<Direction>,
+    pub links: Box<Links>,
     /// The framing around a packet on every link.
     pub framing: Framing,
     /// Longest latency of a stage inside a box that every packet passes; lanes should reach this far.

@@ -34,7 +34,7 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
     if scenario.framing.kind != FramingKind::Ethernet {
         return Err(scenario.locations.error("framing.kind", "real frames are Ethernet's"));
     }
-    if let Some(host) = (0..plan.hosts()).find(|&h| plan.host(h).len() > 1) {
+    if let Some(host) = (0..plan.hosts()).find(|&h| plan.ports(h) > 1) {
         let message = format!("host {host} has several links: an edge of the fabric has one");
         return Err(scenario.locations.error("topology", message));
     }
@@ -63,7 +63,7 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
     let edge = |host: HostId| {
         let (out, into) = network.link(host, 0);
         let buffer = scenario.adapter.buffer.as_bytes() as u32;
-        let down = with_tags(watermarks(scenario, buffer, into, out), tags);
+        let down = with_tags(watermarks(scenario, buffer, &into, &out), tags);
         let overhead = scenario.framing.gap_bytes() as u32;
         let headroom = Headroom {
             rate: SERVER_BURST,
@@ -98,7 +98,7 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
     Ok(FabricSpec {
         edges: (0..plan.hosts()).map(edge).collect(),
         switches: (0..plan.switches().len()).map(switch).collect(),
-        links: network.links,
+        links: network.links.iter().collect(),
         stations: Stations::new(stations.iter().copied()),
         longest_frame,
         seed: scenario.seed,

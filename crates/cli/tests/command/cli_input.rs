@@ -199,6 +199,26 @@ fn what_is_no_file_is_refused_at_once() {
     assert!(expect(2, &["run", &dir.path("")]).1.contains("this is a folder"));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn four_million_hosts_are_refused_where_a_gigabyte_is_available() {
+    let dir = Dir::new("cli-memory");
+    let text =
+        "[topology]\nkind = \"fat-tree\"\nk = 256\n[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 9\nbytes = \"1 KB\"\n";
+    let file = dir.file("large.toml", text);
+    for verb in ["run", "validate"] {
+        let limited = format!("ulimit -v 1048576; exec {} {verb} {file}", env!("CARGO_BIN_EXE_sluicenet"));
+        let out = Command::new("sh").args(["-c", &limited]).output().unwrap();
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        let memory = "4194304 hosts, 81920 switches and 25165824 ports need 2.4 GB of memory before the first frame";
+        assert!(said.contains(memory) && said.contains("and 1.1 GB are available"), "{said}");
+        assert!(said.contains("large.toml:3") && said.contains("help: "), "{said}");
+    }
+    let told = expect(0, &["validate", &dir.file("small.toml", &text.replace("256", "4"))]).0;
+    assert!(told.contains(" MB before the first frame"), "{told}");
+}
+
 #[test]
 fn only_results_of_ours_are_taken_for_results() {
     let dir = Dir::new("cli-strangers");

@@ -1,6 +1,6 @@
 //! Bumps in links: their places between two boxes, and the ports whose queues they estimate.
 
-use super::{Plan, framing, wire_bytes};
+use super::{Directions, Plan, framing, wire_bytes};
 use sluicenet_extension::Library;
 use sluicenet_extension::simulated::Simulated;
 use sluicenet_node::bump::{AGE_MAX, Bump, Config, Neighbour, Program};
@@ -63,7 +63,7 @@ impl Bumps {
     ///
     /// # Errors
     /// A port that its switch does not have, a bump that is twice in a link, or a link that fails or slows down.
-    pub fn place(scenario: &Scenario, plan: &Plan, links: &mut [Direction]) -> Result<Bumps> {
+    pub fn place(scenario: &Scenario, plan: &Plan, links: &mut Directions) -> Result<Bumps> {
         let mut named: BTreeMap<Watched, Named> = BTreeMap::new();
         let mut plans = Vec::new();
         for (i, settings) in scenario.bumps.iter().enumerate() {
@@ -103,17 +103,19 @@ impl Bumps {
                         latency: part + scenario.bumps[bump].latency,
                     };
                     let before = part.saturating_mul(inside.len() as u64);
-                    let link = &links[index];
+                    let link = links.of(from.0, from.1);
                     let (rest, pause_rest) = (link.latency - before, link.pause_latency - before);
                     Hops { hops: inside.iter().map(hop).collect(), rest, pause_rest }
                 });
             }
         }
         for (&index, Hops { hops, rest, pause_rest }) in &through {
-            let link = &mut links[index];
+            let from = plan.sender(index);
+            let mut link = links.of(from.0, from.1);
             let stored = link.rate.time_for(wire_bytes(scenario).0.into());
             let before = hops.iter().fold(Duration::ZERO, |sum, hop| sum + hop.latency + stored);
             (link.latency, link.pause_latency) = (before + *rest, before + *pause_rest);
+            links.change(from, link);
         }
         Ok(Bumps { plans, through })
     }
@@ -123,10 +125,11 @@ impl Bumps {
     ///
     /// # Errors
     /// A program that cannot be loaded.
-    pub fn build(&self, scenario: &Scenario, plan: &Plan, links: &mut Vec<Direction>) -> Result<Vec<Bump>> {
+    pub fn build(&self, scenario: &Scenario, plan: &Plan, links: &mut Directions) -> Result<Vec<Bump>> {
         let first = plan.nodes() as NodeId;
         for (&index, Hops { hops, rest, pause_rest }) in &self.through {
-            let whole = links[index];
+            let first_port = plan.sender(index);
+            let whole = links.of(first_port.0, first_port.1);
             let mut from = whole.from;
             for (i, hop) in hops.iter().enumerate() {
                 let me = first + hop.bump as NodeId;
@@ -140,16 +143,15 @@ impl Bumps {
                     bit_error_rate: if i == 0 { whole.bit_error_rate } else { 0.0 },
                     ..whole
                 };
-                if i == 0 {
-                    links[index] = into
-                } else {
-                    links.push(into)
+                match i {
+                    0 => links.change(first_port, into),
+                    _ => links.add(into),
                 }
                 from = (me, hop.entry ^ 1);
             }
-            links.push(Direction { from, latency: *rest, pause_latency: *pause_rest, bit_error_rate: 0.0, ..whole });
+            links.add(Direction { from, latency: *rest, pause_latency: *pause_rest, bit_error_rate: 0.0, ..whole });
         }
-        links.extend(self.update_links(scenario, first));
+        self.update_links(scenario, first).into_iter().for_each(|link| links.add(link));
         let numbers = self.port_numbers();
         (0..self.plans.len()).map(|i| Ok(Bump::new(self.config(scenario, plan, i, &numbers)?))).collect()
     }

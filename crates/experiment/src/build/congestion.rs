@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The rules of each output of the `i`th switch.
-pub(super) fn rules(network: &Network<'_>, i: usize) -> Vec<Arc<ClassRules>> {
-    let (s, plan) = (network.scenario, &network.plan);
+pub(super) fn rules(network: &Network, i: usize) -> Vec<Arc<ClassRules>> {
+    let (s, plan) = (&network.scenario, &network.plan);
     let node = plan.hosts() + i as u32;
     let (largest, _) = wire_bytes(s);
     let mut known: BTreeMap<u64, Arc<ClassRules>> = BTreeMap::new();
@@ -30,7 +30,7 @@ pub(super) fn rules(network: &Network<'_>, i: usize) -> Vec<Arc<ClassRules>> {
         let rate = plan.rate(node, port as u16);
         known.entry(rate.as_bps()).or_insert_with(|| Arc::new(of_link(s, rate.time_for(largest.into())))).clone()
     };
-    (0..plan.switches()[i].ports.len()).map(of_port).collect()
+    (0..plan.ports(node)).map(of_port).collect()
 }
 
 /// The rules of an output that sends a full frame in `packet_time`.
@@ -149,7 +149,7 @@ pub(super) fn route(s: &Scenario, plan: &Plan, i: usize) -> AnyRoute {
 
 /// Refuses limiters that could not limit.
 pub(super) fn check_limiters(s: &Scenario, plan: &Plan) -> Result<()> {
-    let rates = (0..plan.hosts()).flat_map(|host| plan.host(host).iter().map(|end| end.link.rate));
+    let rates = (0..plan.hosts()).flat_map(|host| plan.ends(host).map(|end| end.link.rate));
     let Some(slowest) = rates.min_by_key(|rate| rate.as_bps()) else { return Ok(()) };
     let of_qcn = s.qcn.as_ref().map(|qcn| ("qcn.min_rate", qcn.min_rate));
     let of_dcqcn = s.dcqcn.as_ref().map(|dcqcn| ("dcqcn.rpg_min_rate", dcqcn.rpg_min_rate));
@@ -164,22 +164,22 @@ pub(super) fn check_limiters(s: &Scenario, plan: &Plan) -> Result<()> {
 }
 
 /// Bytes of the `i`th switch for data that still arrives after pauses.
-fn headroom_of(network: &Network<'_>, i: usize) -> u64 {
-    let classes = lossless(network.scenario).iter().count() as u64;
+fn headroom_of(network: &Network, i: usize) -> u64 {
+    let classes = lossless(&network.scenario).iter().count() as u64;
     network.ports(i).iter().map(|port| u64::from(port.marks.capacity - port.marks.xoff) * classes).sum()
 }
 
 /// The memory of the `i`th switch: all of it, and those parts of it that are not shared.
-pub(super) fn memory(network: &Network<'_>, i: usize) -> (u64, u64, u64) {
+pub(super) fn memory(network: &Network, i: usize) -> (u64, u64, u64) {
     let (buffer, switch) = (&network.scenario.buffer, &network.plan.switches()[i]);
     let headroom = match buffer.headroom_pool {
         Some(bytes) => bytes.as_bytes(),
         None => headroom_of(network, i),
     };
     let reserved = reserved(buffer);
-    let lossless = lossless(network.scenario).iter().count() as u64;
+    let lossless = lossless(&network.scenario).iter().count() as u64;
     let of_port = lossless * u64::from(reserved.lossless) + (PRIORITIES as u64 - lossless) * u64::from(reserved.lossy);
-    let reserved = of_port * switch.ports.len() as u64;
+    let reserved = of_port * network.plan.ports(network.plan.hosts() + i as u32) as u64;
     let of_level = buffer.levels.iter().find(|of| of.0 == u32::from(switch.level)).map(|of| of.1);
     let size = of_level.or(buffer.size).map_or(0, |bytes| bytes.as_bytes());
     let size = buffer.shared.map_or(size, |shared| shared.as_bytes() + headroom + reserved);
@@ -196,7 +196,7 @@ fn reserved(buffer: &SharedBuffer) -> Reserved {
 }
 
 /// The division of the memory of the `i`th switch.
-pub(super) fn shared_buffer(network: &Network<'_>, i: usize) -> SharedConfig {
+pub(super) fn shared_buffer(network: &Network, i: usize) -> SharedConfig {
     let buffer = &network.scenario.buffer;
     let (size, headroom, of_groups) = memory(network, i);
     let alpha = |dynamic_th: f64| Alpha::new(libm::exp2(dynamic_th));
@@ -213,8 +213,8 @@ pub(super) fn shared_buffer(network: &Network<'_>, i: usize) -> SharedConfig {
 }
 
 /// Refuses memory that does not hold the headroom, the reserved bytes and a frame.
-pub(super) fn check_buffers(network: &Network<'_>) -> Result<()> {
-    let s = network.scenario;
+pub(super) fn check_buffers(network: &Network) -> Result<()> {
+    let s = &network.scenario;
     if !s.buffer.is_on() {
         return Ok(());
     }

@@ -4,10 +4,10 @@
 //! at which the last bit has passed every store and stage of the path. It is exact for a single frame, and for a stream
 //! whose window lets it flow.
 
-use super::{Bumps, Plan, framing};
+use super::{Bumps, Directions, Plan, framing};
 use sluicenet_node::device::PortId;
 use sluicenet_node::guest::Transport;
-use sluicenet_node::link::{Direction, NodeId};
+use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::{
     Address, FlowKey, Framing, IP_LIGHT_BYTES, IP_ROCE_BYTES, IP_TCP_BYTES, IP_UDP_BYTES, Packet,
 };
@@ -125,7 +125,7 @@ impl Frames {
 /// Times in an empty network, remembered for all pairs of hosts whose paths are alike.
 pub struct Ideal {
     plan: Arc<Plan>,
-    links: Vec<Direction>,
+    links: Directions,
     bumps: Bumps,
     /// The frames of messages.
     pub frames: Frames,
@@ -145,7 +145,7 @@ pub struct Ideal {
 }
 
 impl Ideal {
-    pub(super) fn new(scenario: &Scenario, plan: Arc<Plan>, links: &[Direction], bumps: &Bumps) -> Ideal {
+    pub(super) fn new(scenario: &Scenario, plan: Arc<Plan>, links: &Directions, bumps: &Bumps) -> Ideal {
         let growth = scenario.zbridge.growth();
         let lossy =
             scenario.server.lossy_vnic.map(|p| (p, Box::new(Ideal::of(scenario, plan.clone(), links, bumps, 0))));
@@ -153,7 +153,7 @@ impl Ideal {
     }
 
     /// Where frames between servers are `growth` longer than in the overlay.
-    fn of(scenario: &Scenario, plan: Arc<Plan>, links: &[Direction], bumps: &Bumps, growth: u64) -> Ideal {
+    fn of(scenario: &Scenario, plan: Arc<Plan>, links: &Directions, bumps: &Bumps, growth: u64) -> Ideal {
         let roots = plan.tree().map_or(0, |t| t.switches_at(t.levels()));
         Ideal {
             roots_alike: plan.external() == 0 || plan.external() >= roots,
@@ -161,7 +161,7 @@ impl Ideal {
                 || scenario.topology.routing.divides_flows()
                 || scenario.topology.routing.has_control(),
             plan,
-            links: links.to_vec(),
+            links: links.clone(),
             bumps: bumps.clone(),
             frames: Frames::of(scenario, growth),
             stack: [
@@ -224,8 +224,7 @@ impl Ideal {
 
     /// Rate of the links of a receiver over which frames of these senders can come: in a graph not of all links.
     fn rate_towards(&self, senders: &[HostId], receiver: HostId) -> Rate {
-        let ends = self.plan.host(receiver);
-        if ends.len() == 1 || self.plan.tree().is_some() {
+        if self.plan.ports(receiver) == 1 || self.plan.tree().is_some() {
             return self.plan.host_rate(receiver);
         }
         let mut last = BTreeSet::new();
@@ -242,7 +241,7 @@ impl Ideal {
                 }
             }
         }
-        Rate(last.into_iter().map(|port| ends[usize::from(port)].link.rate.as_bps()).sum())
+        Rate(last.into_iter().map(|port| self.plan.rate(receiver, port).as_bps()).sum())
     }
 
     /// The paths between two hosts, none of which is slower than another on every link.
@@ -261,17 +260,20 @@ impl Ideal {
             // Links of a level are not alike.
             return Some(Ends::Hosts(src, dst));
         }
-        let (from, to) = (self.plan.host(src), self.plan.host(dst));
         let Some(tree) = self.plan.tree() else {
-            if from.len() + to.len() > 2 {
+            if self.plan.ports(src) + self.plan.ports(dst) > 2 {
                 return Some(Ends::Hosts(src, dst));
             }
-            let (first, last) = (self.stage(src, 0), self.stage(to[0].peer, to[0].peer_port));
-            return Some(Ends::Edges([from[0].peer, to[0].peer], [first, last]));
+            let (from, to) = (self.plan.peer(src, 0), self.plan.peer(dst, 0));
+            return Some(Ends::Edges([from.0, to.0], [self.stage(src, 0), self.stage(to.0, to.1)]));
         };
         let [src_is, dst_is] = [src, dst].map(|h| h >= tree.leaves());
         if src_is || dst_is {
-            return Some(Ends::External { src: src_is, dst: dst_is, same_root: from[0].peer == to[0].peer });
+            return Some(Ends::External {
+                src: src_is,
+                dst: dst_is,
+                same_root: self.plan.peer(src, 0).0 == self.plan.peer(dst, 0).0,
+            });
         }
         let level = tree.nca_level(src, dst);
         let known = level < tree.levels() || self.roots_alike || self.over_all_roots;
@@ -335,7 +337,7 @@ impl Ideal {
 
     /// The store of a port's link.
     fn stage(&self, node: NodeId, port: PortId) -> Stage {
-        let l = &self.links[self.plan.link_index(node, port)];
+        let l = self.links.of(node, port);
         let tunnel = self.frames.encapsulation;
         Stage {
             ps_per_byte_q16: l.rate.ps_per_byte_q16(),

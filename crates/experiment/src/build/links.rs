@@ -1,9 +1,10 @@
 //! The links of a scenario by kind, and the buffer each needs to lose nothing: for people, before a run.
 
-use super::{Plan, watermarks};
+use super::{Directions, Plan, watermarks};
 use serde::Serialize;
 use sluicenet_scenario::{Result, Scenario};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Links that are alike, by the boxes at their ends.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,17 +30,17 @@ type Likeness = (u8, u8, u64, u64, (Option<u64>, Option<u64>));
 
 /// The links of a scenario by kind, from the hosts up.
 pub fn link_kinds(scenario: &Scenario) -> Result<Vec<LinkKind>> {
-    let plan = Plan::new(scenario)?;
-    let links = plan.directions(scenario);
+    let plan = Arc::new(Plan::new(scenario)?);
+    let links = Directions::new(scenario, plan.clone());
     let mut kinds: BTreeMap<Likeness, u64> = BTreeMap::new();
-    for l in &links {
-        let back = &links[plan.link_index(l.to.0, l.to.1)];
+    for l in links.iter() {
+        let back = links.back(&l);
         let receiver = plan.level(l.to.0);
         // A server's buffer is behind its adapter: it pauses only when its own machines do not take their frames.
         let xoff = if receiver == 0 { scenario.adapter.buffer } else { scenario.pfc.xoff }.as_bytes() as u32;
         // In a pool the threshold follows the free bytes.
         let has_own = receiver == 0 || !scenario.buffer.is_on();
-        let marks = scenario.pfc.enabled.then(|| watermarks(scenario, xoff, l, back));
+        let marks = scenario.pfc.enabled.then(|| watermarks(scenario, xoff, &l, &back));
         let room =
             (marks.filter(|_| has_own).map(|m| u64::from(m.xoff)), marks.map(|m| u64::from(m.capacity - m.xoff)));
         let delay = plan.link(l.from.0, l.from.1).delay;

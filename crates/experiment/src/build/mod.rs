@@ -2,24 +2,27 @@
 
 mod bumps;
 mod congestion;
+mod directions;
 mod ideal;
 mod links;
+mod memory;
 pub mod server;
 mod slowdowns;
 mod topology;
 mod xco;
 
 pub use bumps::{BumpPlan, Bumps, Hop, Hops, Watched};
+pub use directions::Directions;
 pub use ideal::{Bits, Frames, Ideal};
 pub use links::{LinkKind, link_kinds};
+pub use memory::{check as check_memory, needed as needed_bytes, rounded as rounded_bytes};
 pub use slowdowns::Slowdowns;
 pub use topology::{Attachment, Plan, SwitchPlan};
 
 use crate::workload::{HostApps, Workloads};
 use server::server_configs;
-use sluicenet_node::link::Direction;
+use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_node::packet::Framing;
-use sluicenet_node::server::AnyServer;
 use sluicenet_node::switch::{
     self, ActiveQueue, AnyRoute, Marker, PortConfig, StormAction, Switch, SwitchConfig, WatchdogConfig,
 };
@@ -128,12 +131,12 @@ fn of_link(scenario: &Scenario, into: &Direction, back: &Direction) -> Option<By
 }
 
 /// The headroom of ports of a box, and the headroom that they need.
-pub fn headroom_at(scenario: &Scenario, plan: &Plan, node: u32, ports: impl Iterator<Item = u16>) -> (u64, u64) {
-    let links = plan.directions(scenario);
+pub fn headroom_at(scenario: &Scenario, plan: &Arc<Plan>, node: u32, ports: impl Iterator<Item = u16>) -> (u64, u64) {
+    let links = Directions::new(scenario, plan.clone());
     ports.fold((0, 0), |(given, need), port| {
-        let back = &links[plan.link_index(node, port)];
-        let into = &links[plan.link_index(back.to.0, back.to.1)];
-        (given + headroom(scenario, into, back), need + needed(scenario, into, back))
+        let back = links.of(node, port);
+        let into = links.back(&back);
+        (given + headroom(scenario, &into, &back), need + needed(scenario, &into, &back))
     })
 }
 
@@ -150,13 +153,13 @@ pub fn memory_of(scenario: &Scenario, i: usize) -> Result<Option<(u64, u64)>> {
 }
 
 /// A warning if the headroom that a scenario gives is less than a link needs.
-fn small_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Option<Warning> {
+fn small_headroom(scenario: &Scenario, plan: &Plan, links: &Directions) -> Option<Warning> {
     if lossless(scenario).is_empty() || scenario.pfc.headroom.is_none() && scenario.pfc.links.is_empty() {
         return None;
     }
-    let of_direction = |l: &Direction| {
-        let back = &links[plan.link_index(l.to.0, l.to.1)];
-        (needed(scenario, l, back), headroom(scenario, l, back), l.to)
+    let of_direction = |l: Direction| {
+        let back = links.back(&l);
+        (needed(scenario, &l, &back), headroom(scenario, &l, &back), l.to)
     };
     let short = |(most, given, to): &(u64, u64, (u32, u16))| (most.saturating_sub(*given), *most, Reverse(*to));
     let (most, given, (node, port)) = links.iter().map(of_direction).max_by_key(short)?;
@@ -172,14 +175,13 @@ fn small_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Opti
 }
 
 /// A warning if links have no row in `[[pfc.link]]`.
-fn unlisted_link(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Option<Warning> {
+fn unlisted_link(scenario: &Scenario, plan: &Plan, links: &Directions) -> Option<Warning> {
     if lossless(scenario).is_empty() || scenario.pfc.links.is_empty() {
         return None;
     }
-    let back = |l: &Direction| &links[plan.link_index(l.to.0, l.to.1)];
-    let is_unlisted = |l: &&Direction| l.to.0 >= plan.hosts() && of_link(scenario, l, back(l)).is_none();
+    let is_unlisted = |l: &Direction| l.to.0 >= plan.hosts() && of_link(scenario, l, &links.back(l)).is_none();
     let l = links.iter().find(is_unlisted)?;
-    let (rate, delay) = (l.rate.written(), cable(scenario, back(l)).written());
+    let (rate, delay) = (l.rate.written(), cable(scenario, &links.back(&l)).written());
     let instead = scenario.pfc.headroom.map_or("the computed headroom".to_owned(), |bytes| bytes.written());
     let message = format!("no row of [[pfc.link]] is for links of {rate} with {delay} of cable: they have {instead}");
     Some(scenario.locations.warning("pfc.link", message))
@@ -199,12 +201,12 @@ pub fn repetition(scenario: &Scenario, into: &Direction, back: &Direction) -> Op
 }
 
 /// Refuses links that hold more than a buffer can have above XOFF.
-fn check_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Result<()> {
+fn check_headroom(scenario: &Scenario, links: &Directions) -> Result<()> {
     if lossless(scenario).is_empty() {
         return Ok(());
     }
-    let of_link = |l: &Direction| headroom(scenario, l, &links[plan.link_index(l.to.0, l.to.1)]);
-    match links.iter().map(|l| (of_link(l), l.rate)).max() {
+    let of_link = |l: &Direction| headroom(scenario, l, &links.back(l));
+    match links.iter().map(|l| (of_link(&l), l.rate)).max() {
         Some((bytes, rate)) if bytes > BUFFER_MAX.0 => {
             // The key of a delay that explains most of it, if there is one: a level or a file may have delays, too.
             let mut delays = [
@@ -269,23 +271,23 @@ pub fn refused(scenario: &Scenario, e: &WorldError) -> Error {
 }
 
 /// The physical network of a scenario, for either world: boxes and links, and the settings of each switch.
-pub struct Network<'a> {
-    scenario: &'a Scenario,
+pub struct Network {
+    scenario: Scenario,
     /// Boxes and links.
     pub plan: Arc<Plan>,
-    /// In the order of [`Plan::link_index`].
-    pub links: Vec<Direction>,
+    /// Both directions of its links.
+    pub links: Directions,
     slowdowns: Option<Slowdowns>,
     bumps: Bumps,
     xco: Option<xco::XcoStages>,
     pub(crate) warnings: Vec<Warning>,
 }
 
-impl<'a> Network<'a> {
+impl Network {
     /// # Errors
     /// Faults that show only now: links that hold more than a buffer, a graph in two parts, a cycle of lossless
     /// buffers, a slowdown of a port that does not exist.
-    pub fn new(scenario: &'a Scenario) -> Result<Network<'a>> {
+    pub fn new(scenario: &Scenario) -> Result<Network> {
         let mut warnings = Vec::new();
         match Network::checked(scenario, &mut warnings) {
             Ok(network) => Ok(Network { warnings, ..network }),
@@ -293,32 +295,33 @@ impl<'a> Network<'a> {
         }
     }
 
-    fn checked(scenario: &'a Scenario, warnings: &mut Vec<Warning>) -> Result<Network<'a>> {
+    fn checked(scenario: &Scenario, warnings: &mut Vec<Warning>) -> Result<Network> {
         let plan = Arc::new(Plan::new(scenario)?);
         warnings.extend(plan.check_deadlock(scenario)?);
-        let mut links = plan.directions(scenario);
+        let mut links = Directions::new(scenario, plan.clone());
         let bumps = Bumps::place(scenario, &plan, &mut links)?;
         warnings.extend(small_headroom(scenario, &plan, &links));
         warnings.extend(unlisted_link(scenario, &plan, &links));
-        check_headroom(scenario, &plan, &links)?;
+        check_headroom(scenario, &links)?;
         check_quanta(scenario)?;
         congestion::check_limiters(scenario, &plan)?;
         let slowdowns = Slowdowns::of(scenario, &plan)?;
         let xco = xco::XcoStages::of(scenario, &plan)?;
+        let scenario = scenario.clone();
         let network = Network { scenario, plan, links, slowdowns, bumps, xco, warnings: Vec::new() };
         congestion::check_buffers(&network)?;
         Ok(network)
     }
 
     /// The direction that leaves a port, and the direction that comes back to the port.
-    pub fn link(&self, node: u32, port: u16) -> (&Direction, &Direction) {
-        let out = &self.links[self.plan.link_index(node, port)];
-        (out, &self.links[self.plan.link_index(out.to.0, out.to.1)])
+    pub fn link(&self, node: u32, port: u16) -> (Direction, Direction) {
+        let out = self.links.of(node, port);
+        (out, self.links.back(&out))
     }
 
     /// Settings that the ports of the `i`th switch share.
     pub fn switch_config(&self, i: usize) -> SwitchConfig {
-        let s = self.scenario;
+        let s = &self.scenario;
         SwitchConfig {
             buffer: self.plan.switches()[i].buffers.clone(),
             policy: match s.switch.policy {
@@ -345,7 +348,18 @@ impl<'a> Network<'a> {
 
     /// The choice of outputs in the `i`th switch.
     pub fn route(&self, i: usize) -> AnyRoute {
-        congestion::route(self.scenario, &self.plan, i)
+        congestion::route(&self.scenario, &self.plan, i)
+    }
+
+    /// The `i`th switch.
+    fn switch(&self, i: usize) -> Switch {
+        Switch::new(&self.switch_config(i), self.route(i), &self.ports(i), self.scenario.record.pauses)
+    }
+
+    /// Whether switches do nothing, and nobody asks them, until a frame reaches them.
+    fn switches_can_be_idle(&self) -> bool {
+        let s = &self.scenario;
+        s.failures.is_empty() && !s.topology.routing.has_control() && s.pfc.watchdog.is_none()
     }
 
     /// The ports of the `i`th switch.
@@ -353,10 +367,10 @@ impl<'a> Network<'a> {
         let node = self.plan.hosts() + i as u32;
         let of_port = |port: usize| {
             let (out, into) = self.link(node, port as u16);
-            let marks = watermarks(self.scenario, self.scenario.pfc.xoff.as_bytes() as u32, into, out);
-            PortConfig { marks, quantum: quantum(out.rate), repetition: repetition(self.scenario, into, out) }
+            let marks = watermarks(&self.scenario, self.scenario.pfc.xoff.as_bytes() as u32, &into, &out);
+            PortConfig { marks, quantum: quantum(out.rate), repetition: repetition(&self.scenario, &into, &out) }
         };
-        (0..self.plan.switches()[i].ports.len()).map(of_port).collect()
+        (0..self.plan.ports(node)).map(of_port).collect()
     }
 }
 
@@ -395,49 +409,64 @@ pub fn outline(scenario: &Scenario) -> Result<Outline> {
 /// Refuses a scenario whose network cannot be built, without its boxes and workloads.
 ///
 /// # Errors
-/// As [`Network::new`], and a port in `[record]` that does not exist.
+/// As [`Network::new`], a network for which there is not enough memory, and a port in `[record]` that does not exist.
 pub fn check(scenario: &Scenario) -> Result<()> {
+    memory::check(scenario)?;
     let Network { plan, warnings, .. } = Network::new(scenario)?;
     check_records(scenario, &plan).map_err(|e| e.after(warnings))
 }
 
 /// Refuses ports in `[record]` that do not exist.
 fn check_records(scenario: &Scenario, plan: &Plan) -> Result<()> {
-    plan.selected(scenario, "queue_ports", &scenario.record.queue_ports)?;
-    plan.selected(scenario, "pcapng", &scenario.record.pcapng)?;
+    let record = &scenario.record;
+    for (key, selectors) in [("queue_ports", &record.queue_ports), ("pcapng", &record.pcapng)] {
+        for &selector in selectors {
+            plan.ports_of(scenario, &format!("record.{key}"), selector)?;
+        }
+    }
     Ok(())
 }
 
 /// Builds the world of a scenario.
 ///
 /// # Errors
-/// As [`Network::new`].
+/// As [`check`].
 pub fn build(scenario: &Scenario) -> Result<Built> {
-    let network = Network::new(scenario)?;
+    memory::check(scenario)?;
+    let mut network = Network::new(scenario)?;
     let plan = network.plan.clone();
     check_records(scenario, &plan).map_err(|e| e.after(network.warnings.clone()))?;
 
     let workloads = Workloads::new(scenario, &plan);
     let mut nodes: Vec<Node<HostApps>> = Vec::with_capacity(plan.nodes());
-    let configs = server_configs(scenario, &plan, &network.links, network.xco.as_ref());
+    let servers = server_configs(scenario, &plan, &network.links, network.xco.take().as_ref());
     for host in 0..plan.hosts() {
-        let (config, vms) = configs.of(host);
-        let mut server = AnyServer::new(host, vms, config, plan.host_router(host), workloads.apps(host));
+        let apps = workloads.apps(host);
+        // The first server starts in any case, and time with it.
+        if host > 0 && apps.is_empty() && servers.can_be_idle(host) {
+            nodes.push(Node::IDLE);
+            continue;
+        }
+        let mut server = servers.server(host, apps);
         server.start(crate::workload::START);
         nodes.push(Node::Server(server));
     }
-    for i in 0..plan.switches().len() {
-        let config = network.switch_config(i);
-        let switch = Switch::new(&config, network.route(i), &network.ports(i), scenario.record.pauses);
-        nodes.push(Node::switch(switch));
-    }
-    let Network { mut links, slowdowns, bumps, mut warnings, .. } = network;
+    let switch = |i| if network.switches_can_be_idle() { Node::IDLE } else { Node::switch(network.switch(i)) };
+    nodes.extend((0..plan.switches().len()).map(switch));
+    let (slowdowns, mut warnings) = (network.slowdowns.take(), std::mem::take(&mut network.warnings));
+    let (mut links, bumps) = (network.links.clone(), network.bumps.clone());
     let ideal = Ideal::new(scenario, plan.clone(), &links, &bumps);
     nodes.extend(bumps.build(scenario, &plan, &mut links)?.into_iter().map(Node::bump));
     warnings.extend(workloads.warnings().iter().cloned());
     let (t, u, l) = (&scenario.tcp, &scenario.udp, &scenario.tcplight);
     let delays = [t.rx_delay, u.tx_delay, u.rx_delay, l.tx_delay, l.rx_delay];
     let stage_latency = delays.into_iter().fold(t.tx_delay, Duration::max);
-    let world = World { nodes, links, framing: framing(scenario), stage_latency, seed: scenario.seed };
+    let hosts = plan.hosts();
+    let make = Arc::new(move |node: NodeId| match node.checked_sub(hosts) {
+        None => Node::Server(servers.server(node, HostApps::none())),
+        Some(switch) => Node::switch(network.switch(switch as usize)),
+    });
+    let links = Box::new(move |each: &mut dyn FnMut(&Direction)| links.iter().for_each(|link| each(&link)));
+    let world = World { nodes, hosts, make, links, framing: framing(scenario), stage_latency, seed: scenario.seed };
     Ok(Built { world, plan, workloads, ideal, slowdowns, bumps, warnings })
 }

@@ -1,13 +1,16 @@
 //! Servers and external hosts as the scenario wants them.
 
 use super::xco::{Role, XcoStages};
-use super::{Plan, congestion, framing, lossless, repetition, watermarks};
+use super::{Directions, Plan, congestion, framing, lossless, repetition, watermarks};
+use crate::workload::HostApps;
 use sluicenet_node::adapter::{self, AdapterConfig, Patience};
 use sluicenet_node::credits::CreditConfig;
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::Direction;
 use sluicenet_node::packet::Address;
 use sluicenet_node::server::{
-    Access, CreditsConfig, LossyVnics, ServerConfig, StageConfig, TunnelConfig, VirtualConfig, WhenFull as NodeWhenFull,
+    Access, AnyServer, CreditsConfig, LossyVnics, ServerConfig, StageConfig, TunnelConfig, VirtualConfig,
+    WhenFull as NodeWhenFull,
 };
 use sluicenet_proto::cee::pfc::Watermarks;
 use sluicenet_proto::frame::{HostId, Priority, PrioritySet};
@@ -18,16 +21,30 @@ use std::sync::Arc;
 
 /// The settings of all hosts; those with the same links share them.
 pub(super) struct ServerConfigs {
-    by_host: Vec<Arc<ServerConfig>>,
+    /// The settings that differ.
+    kinds: Vec<Arc<ServerConfig>>,
+    /// Those of each host among them.
+    by_host: Vec<u32>,
     external_from: HostId,
     vms: u8,
+    plan: Arc<Plan>,
 }
 
 impl ServerConfigs {
-    /// Settings and number of VMs of a host; an external one is a plain machine.
-    pub fn of(&self, host: HostId) -> (Arc<ServerConfig>, u8) {
+    /// The server of a host with its applications; an external one is a plain machine.
+    pub fn server(&self, host: HostId, apps: HostApps) -> AnyServer<HostApps> {
         let vms = if host >= self.external_from { 1 } else { self.vms };
-        (self.by_host[host as usize].clone(), vms)
+        let config = self.kinds[self.by_host[host as usize] as usize].clone();
+        AnyServer::new(host, vms, config, self.plan.host_router(host), apps)
+    }
+
+    /// Whether the server of a host does nothing until something reaches it, if no workload uses the host: it has one link
+    /// and no stages.
+    pub fn can_be_idle(&self, host: HostId) -> bool {
+        let config = &self.kinds[self.by_host[host as usize] as usize];
+        let has_stages =
+            !config.gate.is_empty() || config.virtual_network.as_ref().is_some_and(|of| !of.network.is_empty());
+        config.adapter.rate.len() == 1 && !has_stages
     }
 }
 
@@ -41,22 +58,20 @@ type Weights = BTreeMap<Address, u32>;
 
 pub(super) fn server_configs(
     scenario: &Scenario,
-    plan: &Plan,
-    links: &[Direction],
+    plan: &Arc<Plan>,
+    links: &Directions,
     xco: Option<&XcoStages>,
 ) -> ServerConfigs {
     let external_from = plan.hosts() - plan.external();
-    let mut known: BTreeMap<Likeness, Arc<ServerConfig>> = BTreeMap::new();
+    let mut known: BTreeMap<Likeness, u32> = BTreeMap::new();
+    let mut kinds = Vec::new();
     let of_machine = |w: &Weight| (Address::new(w.host, w.vm as u8), w.weight);
     let weights: Arc<Weights> = Arc::new(scenario.zcredit.weight.iter().map(of_machine).collect());
     let access = (!scenario.policy.is_empty()).then(|| Arc::new(access(scenario, external_from)));
     let by_host = (0..plan.hosts())
         .map(|host| {
-            let first = plan.link_index(host, 0);
-            let of_host: Vec<(&Direction, &Direction)> = links[first..first + plan.host(host).len()]
-                .iter()
-                .map(|out| (out, &links[plan.link_index(out.to.0, out.to.1)]))
-                .collect();
+            let outward = (0..plan.ports(host) as PortId).map(|port| links.of(host, port));
+            let of_host: Vec<(Direction, Direction)> = outward.map(|out| (out, links.back(&out))).collect();
             let inside = host < external_from;
             let likeness = of_host.iter().map(|(out, into)| {
                 (out.rate.as_bps(), into.latency.0, out.pause_latency.0, out.bit_error_rate.to_bits())
@@ -69,28 +84,26 @@ pub(super) fn server_configs(
             let slow: Vec<(u8, u64)> = slow.collect();
             let role = xco.map(|xco| xco.role(host));
             let key = (likeness.collect(), inside, slow.clone(), role);
-            known
-                .entry(key)
-                .or_insert_with(|| {
-                    Arc::new(server_config(
-                        (scenario, plan),
-                        &of_host,
-                        (inside, external_from),
-                        (slow, &weights),
-                        &access,
-                        xco.zip(role).and_then(|(xco, role)| xco.stage(role, inside)),
-                    ))
-                })
-                .clone()
+            *known.entry(key).or_insert_with(|| {
+                kinds.push(Arc::new(server_config(
+                    (scenario, plan),
+                    &of_host,
+                    (inside, external_from),
+                    (slow, &weights),
+                    &access,
+                    xco.zip(role).and_then(|(xco, role)| xco.stage(role, inside)),
+                )));
+                kinds.len() as u32 - 1
+            })
         })
         .collect();
-    ServerConfigs { by_host, external_from, vms: scenario.server.vms as u8 }
+    ServerConfigs { kinds, by_host, external_from, vms: scenario.server.vms as u8, plan: plan.clone() }
 }
 
 /// Settings of a host with these links, each as the direction out and the direction in.
 fn server_config(
     (scenario, plan): (&Scenario, &Plan),
-    links: &[(&Direction, &Direction)],
+    links: &[(Direction, Direction)],
     (inside, outside): (bool, HostId),
     (slow, weights): (Vec<(u8, u64)>, &Arc<Weights>),
     access: &Option<Arc<Access>>,

@@ -4,7 +4,7 @@ mod graph;
 mod tree;
 
 use sluicenet_node::device::PortId;
-use sluicenet_node::link::{Direction, NodeId};
+use sluicenet_node::link::NodeId;
 use sluicenet_node::switch::PortBuffers;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::tree::TreeRouter;
@@ -12,9 +12,7 @@ use sluicenet_proto::routing::xgft::{SwitchName, Xgft};
 use sluicenet_proto::routing::{Policy, Router};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_scenario::{
-    Deadlock, Forwarding, Link, PortBuffer, PortSelector, Result, Routing, Scenario, Shape, Warning,
-};
+use sluicenet_scenario::{Deadlock, Link, PortBuffer, PortSelector, Result, Routing, Scenario, Shape, Warning};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -34,8 +32,8 @@ pub struct Attachment {
 pub struct SwitchPlan {
     /// 1 next to the hosts, and up.
     pub level: u8,
-    /// Its ports.
-    pub ports: Vec<Attachment>,
+    /// Rate of its fastest port.
+    pub fastest: Rate,
     /// Its decision.
     pub router: Router,
     /// Time a frame takes through it.
@@ -46,29 +44,13 @@ pub struct SwitchPlan {
     pub is_first: bool,
 }
 
-/// The links of hosts, one host after the other.
+/// The ends of all links.
 #[derive(Clone, Debug)]
-struct HostLinks {
-    ends: Vec<Attachment>,
-    /// Start of each host's links, and end of the last host's links.
-    first: Vec<u32>,
-}
-
-impl HostLinks {
-    fn new(hosts: impl Iterator<Item = Vec<Attachment>>) -> HostLinks {
-        let mut links = HostLinks { ends: Vec::new(), first: vec![0] };
-        for ends in hosts {
-            links.ends.extend(ends);
-            links.first.push(links.ends.len() as u32);
-        }
-        links
-    }
-    fn len(&self) -> u32 {
-        self.first.len() as u32 - 1
-    }
-    fn of(&self, host: HostId) -> &[Attachment] {
-        &self.ends[self.first[host as usize] as usize..self.first[host as usize + 1] as usize]
-    }
+enum Ends {
+    /// Arithmetic in a tree.
+    Tree(tree::Ends),
+    /// Box after box, at [`Plan::link_index`].
+    Table(Vec<Attachment>),
 }
 
 /// Choice among the links of a host that has several.
@@ -122,11 +104,24 @@ fn alike(buffer: PortBuffer) -> PortBuffers {
 /// A network: hosts first, then switches, edge level first.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    hosts: HostLinks,
+    hosts: u32,
     external: u32,
     switches: Vec<SwitchPlan>,
+    ends: Ends,
     routing: HostRouting,
+    /// Of each box, and the number of all directions.
     first_link: Vec<u32>,
+}
+
+/// The first direction of each box with so many ports, and the number of all directions.
+fn first_links(ports: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut first = vec![0];
+    let mut all = 0;
+    first.extend(ports.map(|ports| {
+        all += ports;
+        all
+    }));
+    first
 }
 
 fn policy(routing: Routing) -> Policy {
@@ -146,8 +141,8 @@ impl Plan {
     /// The network of a scenario.
     pub fn new(scenario: &Scenario) -> Result<Plan> {
         let topology = &scenario.topology;
-        let mut plan = match &topology.shape {
-            Shape::Xgft { m, w, links } => tree::plan(scenario, (m, w, links), &|_| Tier::of(scenario))?,
+        match &topology.shape {
+            Shape::Xgft { m, w, links } => tree::plan(scenario, (m, w, links), &|_| Tier::of(scenario)),
             Shape::Htsim { file } => {
                 let (m, w, links) = file.content.as_pgft();
                 let of_level = |level: u8| {
@@ -158,27 +153,15 @@ impl Plan {
                         up: tier.queue_up.map_or(own.up, |queue| PortBuffer::Bytes(queue.size)),
                     }
                 };
-                tree::plan(scenario, (&m, &w, &links), &of_level)?
+                tree::plan(scenario, (&m, &w, &links), &of_level)
             }
-            Shape::Hpcc { file } => graph::plan(scenario, &file.path, &file.content)?,
-        };
-        plan.first_link = plan.link_starts();
-        Ok(plan)
-    }
-
-    fn link_starts(&self) -> Vec<u32> {
-        let mut starts = self.hosts.first.clone();
-        let mut at = starts.pop().unwrap_or(0);
-        for s in &self.switches {
-            starts.push(at);
-            at += s.ports.len() as u32;
+            Shape::Hpcc { file } => graph::plan(scenario, &file.path, &file.content),
         }
-        starts
     }
 
     /// Hosts, external ones included.
     pub fn hosts(&self) -> u32 {
-        self.hosts.len()
+        self.hosts
     }
     /// External hosts, the last ones.
     pub fn external(&self) -> u32 {
@@ -190,11 +173,7 @@ impl Plan {
     }
     /// Boxes.
     pub fn nodes(&self) -> usize {
-        self.hosts.len() as usize + self.switches.len()
-    }
-    /// A host's links.
-    pub fn host(&self, host: HostId) -> &[Attachment] {
-        self.hosts.of(host)
+        self.hosts as usize + self.switches.len()
     }
     /// Speed of a host: of all its links together.
     pub fn host_rate(&self, host: HostId) -> Rate {
@@ -202,7 +181,7 @@ impl Plan {
     }
     /// Router that chooses among a host's links; `None` for a host with one link.
     pub fn host_router(&self, host: HostId) -> Option<Router> {
-        if self.host(host).len() == 1 {
+        if self.ports(host) == 1 {
             return None;
         }
         match &self.routing {
@@ -219,7 +198,7 @@ impl Plan {
             HostRouting::Tables(_) => None,
         }
     }
-    /// Place of the direction that leaves a port in [`Plan::directions`].
+    /// Place of the direction that leaves a port among those of all boxes.
     pub fn link_index(&self, node: NodeId, port: PortId) -> usize {
         (self.first_link[node as usize] + port as u32) as usize
     }
@@ -230,7 +209,7 @@ impl Plan {
     }
     /// Ports of a box.
     pub fn ports(&self, node: NodeId) -> usize {
-        self.ends(node).len()
+        (self.first_link[node as usize + 1] - self.first_link[node as usize]) as usize
     }
     /// Router that decides where a box sends frames; `None` for a host with one link.
     pub fn router(&self, node: NodeId) -> Option<Cow<'_, Router>> {
@@ -245,21 +224,32 @@ impl Plan {
     }
     /// Speed of all ports of a box together.
     pub fn rate_of_all(&self, node: NodeId) -> Rate {
-        Rate(self.ends(node).iter().map(|a| a.link.rate.as_bps()).sum())
+        Rate(self.ends(node).map(|a| a.link.rate.as_bps()).sum())
     }
     /// The link of a port.
     pub fn link(&self, node: NodeId, port: PortId) -> Link {
         self.attachment(node, port).link
     }
-    fn attachment(&self, node: NodeId, port: PortId) -> &Attachment {
-        &self.ends(node)[port as usize]
+    /// The end of a port's link.
+    pub fn attachment(&self, node: NodeId, port: PortId) -> Attachment {
+        debug_assert!(usize::from(port) < self.ports(node));
+        match &self.ends {
+            Ends::Tree(tree) => tree.of(node, port),
+            Ends::Table(ends) => ends[self.link_index(node, port)],
+        }
     }
     /// The links of a box, by its ports.
-    fn ends(&self, node: NodeId) -> &[Attachment] {
-        match node.checked_sub(self.hosts()) {
-            None => self.hosts.of(node),
-            Some(s) => &self.switches[s as usize].ports,
-        }
+    pub fn ends(&self, node: NodeId) -> impl Iterator<Item = Attachment> {
+        (0..self.ports(node) as PortId).map(move |port| self.attachment(node, port))
+    }
+    /// Directions of all links.
+    pub fn directions(&self) -> usize {
+        self.first_link.last().map_or(0, |&links| links as usize)
+    }
+    /// The sender of a direction, by its place.
+    pub fn sender(&self, link: usize) -> (NodeId, PortId) {
+        let node = self.first_link.partition_point(|&first| first as usize <= link) - 1;
+        (node as NodeId, (link - self.first_link[node] as usize) as PortId)
     }
     /// The ports that `[record]` names under `key`; all where it names none.
     ///
@@ -341,7 +331,7 @@ impl Plan {
     /// tree, every switch with its hosts is a part.
     pub fn parts(&self, threads: usize) -> Vec<u32> {
         let Some(t) = self.tree() else {
-            let of_hosts = (0..self.hosts()).map(|h| self.host(h)[0].peer.saturating_sub(self.hosts()));
+            let of_hosts = (0..self.hosts()).map(|h| self.peer(h, 0).0.saturating_sub(self.hosts()));
             return of_hosts.chain(0..self.switches.len() as u32).collect();
         };
         let planes = if t.levels() > 1 { t.positions(2) } else { 1 };
@@ -352,8 +342,7 @@ impl Plan {
         let edges = t.groups(1);
         let of_switch = |s: SwitchName| if s.level == 1 { s.group } else { edges + s.position % planes };
         let of_switches: Vec<u32> = t.switches().map(of_switch).collect();
-        let of_external =
-            (t.leaves()..self.hosts()).map(|h| of_switches[(self.host(h)[0].peer - self.hosts()) as usize]);
+        let of_external = (t.leaves()..self.hosts()).map(|h| of_switches[(self.peer(h, 0).0 - self.hosts()) as usize]);
         (0..t.leaves()).map(|h| h / t.children(1)).chain(of_external).chain(of_switches.iter().copied()).collect()
     }
 
@@ -373,39 +362,6 @@ impl Plan {
         part
     }
 
-    /// Both directions of every link, in the order of [`Plan::link_index`].
-    pub fn directions(&self, scenario: &Scenario) -> Vec<Direction> {
-        let cut_through = scenario.switch.forwarding == Forwarding::CutThrough;
-        let fastest: Vec<u64> =
-            self.switches.iter().map(|s| s.ports.iter().map(|p| p.link.rate.as_bps()).max().unwrap_or(0)).collect();
-        let ends = (0..self.hosts()).flat_map(|h| (0u16..).zip(self.host(h)).map(move |(p, a)| (h, p, a)));
-        let ports =
-            self.switches.iter().enumerate().flat_map(|(i, s)| {
-                s.ports.iter().enumerate().map(move |(p, a)| (self.hosts() + i as u32, p as u16, a))
-            });
-        ends.chain(ports)
-            .map(|(node, port, a)| {
-                let adapter = |n: NodeId| if n < self.hosts() { scenario.adapter.delay } else { Duration::ZERO };
-                let through = match a.peer.checked_sub(self.hosts()) {
-                    Some(s) => self.switches[s as usize].delay,
-                    None => Duration::ZERO,
-                };
-                let to_switch = a.peer.checked_sub(self.hosts());
-                // A frame is forwarded on its first bit only if no output could overtake its last.
-                let first_bit = cut_through && to_switch.is_some_and(|s| a.link.rate.as_bps() >= fastest[s as usize]);
-                Direction {
-                    from: (node, port),
-                    to: (a.peer, a.peer_port),
-                    rate: a.link.rate,
-                    latency: a.link.delay + adapter(node) + adapter(a.peer) + through,
-                    first_bit,
-                    pause_latency: a.link.delay + scenario.pfc.response,
-                    bit_error_rate: a.link.bit_error_rate,
-                }
-            })
-            .collect()
-    }
-
     /// Looks for cyclic buffer dependencies among lossless classes; as the scenario says, refuses or warns.
     pub fn check_deadlock(&self, scenario: &Scenario) -> Result<Vec<Warning>> {
         // Up and then down a tree there is no way back: no cycle is possible (Crisan 2014, 2.2.1).
@@ -416,8 +372,8 @@ impl Plan {
         let names: Vec<String> = cycle
             .iter()
             .map(|&c| {
-                let node = self.first_link.partition_point(|&f| f <= c) as u32 - 1;
-                format!("{} port {}", self.name(node), c - self.first_link[node as usize])
+                let (node, port) = self.sender(c as usize);
+                format!("{} port {port}", self.name(node))
             })
             .collect();
         let message = format!(

@@ -214,7 +214,7 @@ fn topology(scenario: &Scenario, plan: &Plan, xco: &Xco) -> Result<Topology> {
         // A spanning tree has one link between two boxes.
         let by_destination =
             scenario.topology.routing == Routing::DModK && plan.tree().is_some_and(|tree| !tree.has_parallel_links());
-        if !by_destination || plan.external() > 0 || (0..plan.hosts()).any(|host| plan.host(host).len() > 1) {
+        if !by_destination || plan.external() > 0 || (0..plan.hosts()).any(|host| plan.ports(host) > 1) {
             return Err(error("XCo does not know which of several paths a frame takes".to_owned()).hint(
                 "a network with one path, or routing = \"d-mod-k\" with one link a host, no parallel links and no \
                      external hosts",

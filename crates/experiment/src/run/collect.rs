@@ -83,6 +83,7 @@ pub fn drops(engine: &Engine<HostApps>) -> (Drops, Drops) {
             }
             NodeRef::Server(s) => servers.add(s.host().drops()),
             NodeRef::Bump(bump) => switches.add(bump.drops()),
+            NodeRef::Idle => {}
         }
     }
     (switches, servers)
@@ -501,6 +502,7 @@ impl Collector {
                 .map(|&r| (0, 0, r, bump.drops().frames(r), bump.drops().bytes(r)))
                 .filter(|d| d.3 > 0)
                 .collect(),
+            NodeRef::Idle => Vec::new(),
         };
         let drop_row = |&(port, priority, reason, frames, bytes): &(PortId, Priority, DropReason, u64, u64)| {
             let reason = reason.name().into();
@@ -517,6 +519,7 @@ impl Collector {
                     let a = s.host().adapter();
                     (Some(a.gate(port)), Some(a.signal(port)), a.max_used(port))
                 }
+                NodeRef::Idle => (None, None, 0),
                 NodeRef::Bump(_) => unreachable!("a bump has no rows of ports"),
             };
             let paused = |p: Priority| gate.map_or(0, |g| g.paused_time(now, p).as_ps());
@@ -570,7 +573,7 @@ fn last_metadata(engine: &mut Engine<HostApps>, now: Instant) -> Vec<FlowRecord>
     });
     let mut flows = Vec::new();
     for (node, packet) in metadata {
-        if let Node::Server(s) = engine.node_mut(node) {
+        if let Node::Server(s) = engine.made(node) {
             // The applications hear of it no more: late metadata changes the records, not the run.
             s.host_mut().receive_metadata(now, &packet);
             s.host_mut().take_flows(&mut flows);

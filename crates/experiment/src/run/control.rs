@@ -281,14 +281,14 @@ pub(super) fn steering(s: &Scenario, control: Option<&Control>) -> Vec<Steering>
 pub(super) fn install<A>(s: &Scenario, control: Option<&Control>, world: &mut World<A>) {
     let mut of_switches = steering(s, control).into_iter();
     let steer = |node| match node {
-        Node::Network(network) => match *network {
+        Node::Network(Some(network)) => match *network {
             NetworkBox::Switch(switch) => match of_switches.next() {
                 Some(steering) => Node::switch(switch.steered(steering)),
                 None => Node::switch(switch),
             },
             NetworkBox::Bump(bump) => Node::bump(bump),
         },
-        server @ Node::Server(_) => server,
+        other @ (Node::Server(_) | Node::Network(None)) => other,
     };
     world.nodes = std::mem::take(&mut world.nodes).into_iter().map(steer).collect();
 }

@@ -17,6 +17,7 @@ use sluicenet_scenario::{Scenario, Warning, WatchdogAction};
 use sluicenet_sim::audit::{self, Totals};
 use sluicenet_sim::world::{NodeRef, World};
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Time for threads to synchronise, which they do once a window; measured with two on cores of their own.
@@ -271,7 +272,7 @@ fn name_circle(plan: &build::Plan, circle: &Circle) -> String {
 }
 
 /// The input that lost most frames of a lossless class, with its headroom.
-fn overrun(s: &Scenario, plan: &build::Plan, engine: &Engine<HostApps>) -> Option<String> {
+fn overrun(s: &Scenario, plan: &Arc<build::Plan>, engine: &Engine<HostApps>) -> Option<String> {
     let at = |n: NodeId| match engine.node(n).kind() {
         NodeRef::Switch(switch) => switch
             .overruns()
@@ -282,7 +283,7 @@ fn overrun(s: &Scenario, plan: &build::Plan, engine: &Engine<HostApps>) -> Optio
             // One buffer holds the headroom of all links.
             (frames > 0).then(|| (frames, String::new(), 0..plan.ports(n) as PortId))
         }
-        NodeRef::Bump(_) => None,
+        NodeRef::Bump(_) | NodeRef::Idle => None,
     };
     let worst = (0..engine.nodes() as NodeId).filter_map(|n| Some((n, at(n)?))).max_by_key(|(_, of)| of.0);
     let (n, (frames, port_name, ports)) = worst?;

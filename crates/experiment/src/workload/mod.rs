@@ -140,6 +140,14 @@ pub struct HostApps {
 }
 
 impl HostApps {
+    /// Those of a server that no workload uses.
+    pub fn none() -> HostApps {
+        HostApps { apps: Vec::new() }
+    }
+    /// Whether no workload uses the server.
+    pub fn is_empty(&self) -> bool {
+        self.apps.iter().all(Option::is_none)
+    }
     /// Pieces of finite work that are not done.
     pub fn remaining(&self) -> u64 {
         self.apps.iter().flatten().map(|s| s.remaining()).sum()

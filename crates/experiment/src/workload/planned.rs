@@ -6,6 +6,7 @@ use super::{
 };
 use crate::build::Frames;
 use sluicenet_node::guest::FlowLabel;
+use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::Address;
 use sluicenet_node::server::Io;
 use sluicenet_proto::frame::HostId;
@@ -386,16 +387,14 @@ fn overload(cx: &Context<'_>) -> Option<Warning> {
     let (plan, n) = (cx.plan, f64::from(cx.inner_hosts()));
     let on_links: f64 = loads.clone().map(|(_, w)| load_on_links(cx.scenario, w)).sum();
     let offered: f64 = (0..cx.inner_hosts()).map(|host| plan.host_rate(host).as_bps() as f64 * on_links).sum();
-    let directions = plan.directions(cx.scenario);
+    let nodes = 0..plan.nodes() as NodeId;
+    let ends = || nodes.clone().flat_map(|node| plan.ends(node).map(move |end| (node, end)));
     let (mut most, mut busiest) = (on_links, "the links of the hosts".to_owned());
     // Of a tree's levels: as many bits leave the subtrees of a level as flows end in another one.
     for level in 1..plan.tree().map_or(0, Xgft::levels) {
         let inside = plan.chassis(0, level).len() as f64;
-        let up = directions.iter().filter(|d| {
-            let (from, to) = (plan.level(d.from.0), plan.level(d.to.0));
-            from == level && to == level + 1
-        });
-        let carried: f64 = up.map(|d| d.rate.as_bps() as f64).sum();
+        let up = ends().filter(|(node, end)| plan.level(*node) == level && plan.level(end.peer) == level + 1);
+        let carried: f64 = up.map(|(_, end)| end.link.rate.as_bps() as f64).sum();
         let load = offered * (n - inside) / (n - 1.0) / carried;
         if load > most {
             (most, busiest) = (load, format!("the links from level {level} up"));

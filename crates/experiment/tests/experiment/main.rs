@@ -10,6 +10,7 @@ mod fingerprints;
 mod flow_level;
 mod headroom;
 mod hostile;
+mod idle;
 mod links;
 mod lossless;
 mod ranges;

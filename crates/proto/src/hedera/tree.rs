@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 /// Most hosts of a pod: the link loads of all of them are added in 31 bits of 2^-20 of a link (k = 90 has 2,025).
 pub const POD_HOSTS_MAX: u32 = 2_047;
 
-/// Most hosts of a tree, as for all other trees.
-pub const HOSTS_MAX: u64 = crate::routing::xgft::MAX_LEAVES;
+/// Most hosts of a tree: estimates of demand name them in 20 bits.
+pub const HOSTS_MAX: u64 = 1 << 20;
 
 /// Hosts under edge switches, pods of edge and aggregation switches with a link between each edge and each aggregation
 /// switch, and cores above.

@@ -39,7 +39,7 @@ pub enum ShapeError {
 }
 
 /// Most leaves of a tree.
-pub const MAX_LEAVES: u64 = 1 << 20;
+pub const MAX_LEAVES: u64 = 1 << 23;
 
 impl Xgft {
     /// Checks a shape with one link between a node and its parent.
@@ -148,6 +148,15 @@ impl Xgft {
         let before: u32 = (1..s.level).map(|l| self.switches_at(l)).sum();
         before + s.group * self.positions(s.level) + s.position
     }
+    /// The switch at a position in [`Xgft::switches`].
+    pub fn name(&self, index: u32) -> SwitchName {
+        let (mut level, mut rest) = (1, index);
+        while rest >= self.switches_at(level) {
+            rest -= self.switches_at(level);
+            level += 1;
+        }
+        SwitchName { level, group: rest / self.positions(level), position: rest % self.positions(level) }
+    }
     /// Parent number `j` of a switch.
     pub fn parent(&self, s: SwitchName, j: u32) -> SwitchName {
         SwitchName {
@@ -197,7 +206,7 @@ mod tests {
     fn every_switch_is_where_its_index_says() {
         let t = Xgft::new(&[3, 4, 2], &[2, 3, 5]).unwrap();
         for (i, s) in t.switches().enumerate() {
-            assert_eq!(t.index(s), i as u32);
+            assert_eq!((t.index(s), t.name(i as u32)), (i as u32, s));
         }
     }
 

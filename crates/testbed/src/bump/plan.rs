@@ -14,6 +14,7 @@ use sluicenet_scenario::{Result, Scenario, Warning, Workload};
 use sluicenet_wire::ethernet::MacAddress;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 /// The most hosts, and the most bumps.
 const HOSTS_MAX: u32 = 200;
@@ -105,8 +106,8 @@ impl Plan {
         let slow = slowed(scenario);
         crate::plan::links_are_possible(scenario, &slow)?;
         let (flows, queries) = applications(&slow)?;
-        let network = build::Plan::new(&slow)?;
-        let mut links = network.directions(&slow);
+        let network = Arc::new(build::Plan::new(&slow)?);
+        let mut links = build::Directions::new(&slow, network.clone());
         let placed = Bumps::place(&slow, &network, &mut links)?;
         let bumps = bumps(&slow, &network, &placed)?;
         let cables = cables(&network, &placed);

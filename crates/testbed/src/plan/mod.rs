@@ -133,8 +133,8 @@ impl Plan {
         let rates = rates(&slow, application, counts.hosts)?;
         let mut servers = Vec::new();
         for host in 0..network.hosts() {
-            if network.host(host).len() > 1 {
-                let why = format!("host {host} has {} links: a testbed's server has one", network.host(host).len());
+            if network.ports(host) > 1 {
+                let why = format!("host {host} has {} links: a testbed's server has one", network.ports(host));
                 return Err(scenario.locations.error("topology", why));
             }
             let rate = network.rate(host, 0);

@@ -1,12 +1,13 @@
 //! Any graph, with shortest paths. A link is known by its two ports: several may join the same two boxes.
 
-use super::{Attachment, HostLinks, HostRouting, Plan, SwitchPlan, alike, policy};
+use super::{Attachment, Ends, HostRouting, Plan, SwitchPlan, alike, first_links, policy};
 use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::dependency::Dependencies;
 use sluicenet_proto::routing::table::TableBuilder;
 use sluicenet_proto::routing::{Policy, Router};
+use sluicenet_proto::units::Rate;
 use sluicenet_scenario::formats::HpccTopology;
 use sluicenet_scenario::{Link, Result, Scenario};
 use std::collections::{BTreeMap, VecDeque};
@@ -37,24 +38,27 @@ pub(super) fn plan(scenario: &Scenario, path: &str, file: &HpccTopology) -> Resu
     if let Some(h) = hosts.iter().position(Vec::is_empty) {
         return Err(fail(format!("node {} has no link", node_of_host(h as HostId))));
     }
-    let switches = file.switches.iter().zip(switches).map(|(id, ports)| SwitchPlan {
+    let of_switches = file.switches.iter().zip(&switches).map(|(id, ports)| SwitchPlan {
         level: 0,
-        ports,
+        fastest: Rate(ports.iter().map(|end| end.link.rate.as_bps()).max().unwrap_or(0)),
         router: Router::Table(TableBuilder::default().router(Policy::Hash, 0, 0)),
         delay: scenario.switch.delay,
         buffers: alike(scenario.switch.buffer),
         is_first: file.nvswitches.binary_search(id).is_ok(),
     });
+    let of_switches = of_switches.collect();
+    let all = || hosts.iter().chain(&switches);
     let mut plan = Plan {
-        hosts: HostLinks::new(hosts.into_iter()),
+        hosts: host_count,
         external: 0,
-        switches: switches.collect(),
+        switches: of_switches,
+        ends: Ends::Table(all().flatten().copied().collect()),
         routing: HostRouting::Tables(BTreeMap::new()),
-        first_link: Vec::new(),
+        first_link: first_links(all().map(|ends| ends.len() as u32)),
     };
-    assign_levels(&plan.hosts, &mut plan.switches);
+    plan.assign_levels();
     let mut of_switches: Vec<TableBuilder> = plan.switches.iter().map(|_| TableBuilder::default()).collect();
-    let several = |&h: &HostId| plan.host(h).len() > 1;
+    let several = |&h: &HostId| plan.ports(h) > 1;
     let mut of_hosts: BTreeMap<HostId, TableBuilder> =
         (0..host_count).filter(several).map(|h| (h, TableBuilder::default())).collect();
     let (mut distance, mut ports) = (Vec::new(), Vec::new());
@@ -125,33 +129,30 @@ fn ends(file: &HpccTopology) -> (Vec<Vec<Attachment>>, Vec<Vec<Attachment>>) {
     (hosts, switches)
 }
 
-/// Level of a switch in a graph: one more than its distance from the nearest switch with hosts.
-fn assign_levels(hosts: &HostLinks, switches: &mut [SwitchPlan]) {
-    let first = hosts.len();
-    let mut queue: VecDeque<u32> = VecDeque::new();
-    for h in &hosts.ends {
-        let Some(s) = h.peer.checked_sub(first) else { continue };
-        if switches[s as usize].level == 0 {
-            switches[s as usize].level = 1;
-            queue.push_back(s);
-        }
-    }
-    while let Some(s) = queue.pop_front() {
-        let level = switches[s as usize].level;
-        let peers: Vec<u32> = switches[s as usize].ports.iter().filter_map(|a| a.peer.checked_sub(first)).collect();
-        for p in peers {
-            if switches[p as usize].level == 0 {
-                switches[p as usize].level = level.saturating_add(1);
-                queue.push_back(p);
-            }
-        }
-    }
-}
-
 impl Plan {
+    /// Sets the level of each switch: one more than its distance from the nearest switch with hosts.
+    fn assign_levels(&mut self) {
+        let first = self.hosts();
+        let mut queue: VecDeque<u32> = VecDeque::new();
+        let next = |plan: &mut Plan, node: NodeId, level: u8, queue: &mut VecDeque<u32>| {
+            let peers: Vec<u32> = plan.ends(node).filter_map(|end| end.peer.checked_sub(first)).collect();
+            for s in peers {
+                if plan.switches[s as usize].level == 0 {
+                    plan.switches[s as usize].level = level;
+                    queue.push_back(s);
+                }
+            }
+        };
+        (0..first).for_each(|host| next(self, host, 1, &mut queue));
+        while let Some(s) = queue.pop_front() {
+            let level = self.switches[s as usize].level.saturating_add(1);
+            next(self, first + s, level, &mut queue);
+        }
+    }
+
     /// The switch that a host has its only link to, by its place among the switches, and the port there.
     fn only_link(&self, host: HostId) -> Option<(usize, PortId)> {
-        let [end] = self.host(host) else { return None };
+        let end = (self.ports(host) == 1).then(|| self.attachment(host, 0))?;
         Some((end.peer.checked_sub(self.hosts())? as usize, end.peer_port))
     }
 
@@ -177,14 +178,14 @@ impl Plan {
     /// The ports of a box that are on a shortest path to a host; if any leads to a switch that comes first, only such.
     fn nearer_ports(&self, node: NodeId, dst: HostId, distance: &[u32], found: &mut Vec<PortId>) {
         found.clear();
-        let (ends, mine) = (self.ends(node), distance[node as usize]);
+        let mine = distance[node as usize];
         let is_nearer = |end: &Attachment| {
             let is_way = end.peer == dst || end.peer >= self.hosts();
             is_way && distance[end.peer as usize].checked_add(1) == Some(mine)
         };
-        found.extend((0..).zip(ends).filter(|(_, end)| is_nearer(end)).map(|(port, _)| port));
+        found.extend((0..).zip(self.ends(node)).filter(|(_, end)| is_nearer(end)).map(|(port, _)| port));
         let is_first = |&port: &PortId| {
-            let switch = ends[port as usize].peer.checked_sub(self.hosts());
+            let switch = self.peer(node, port).0.checked_sub(self.hosts());
             switch.is_some_and(|s| self.switches[s as usize].is_first)
         };
         if found.iter().any(is_first) {
@@ -194,9 +195,7 @@ impl Plan {
 
     /// Which outputs can wait for which, over all destinations. Nothing waits for a host's output: hosts forward nothing.
     pub(super) fn dependencies(&self) -> Dependencies {
-        let links =
-            self.first_link.last().map_or(0, |&l| l as usize) + self.switches.last().map_or(1, |s| s.ports.len());
-        let mut d = Dependencies::new(links);
+        let mut d = Dependencies::new(self.directions());
         let mut distance = Vec::new();
         let mut towards: Vec<Vec<PortId>> = vec![Vec::new(); self.switches.len()];
         // Outputs on the ways to a switch, known from the first host that has its only link there.
@@ -255,10 +254,9 @@ mod tests {
                     [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 B\"\n";
         let scenario = Scenario::parse(text, "t.toml").unwrap().scenario;
         let (file, _) = parse_hpcc_topology("graph.txt", GRAPH.as_bytes()).unwrap();
-        let mut plan = plan(&scenario, "graph.txt", &file).unwrap();
-        plan.first_link = plan.link_starts();
+        let plan = plan(&scenario, "graph.txt", &file).unwrap();
         let (mut distance, mut ports, mut several) = (Vec::new(), Vec::new(), 0);
-        let links = plan.directions(&scenario).len();
+        let links = plan.directions();
         let mut dependencies = Dependencies::new(links);
         for dst in 0..plan.hosts() {
             plan.distances(dst, &mut distance);
