@@ -46,8 +46,8 @@ def test_marks_are_counted_with_and_without_the_table(incast: Path) -> None:
 def test_the_summary_has_the_figures_that_the_command_prints(result: sn.Result, tmp_path: Path) -> None:
     s = result.summary
     printed = json.loads((result.path / "summary.json").read_text())
-    names = ["bound_us", "mean_round_us", "packet_hops", "packets_end_to_end", "simulated_us", "lossless_violations", "flow_control"]
-    names += ["left_out", "messages"]
+    names = ["bound_us", "mean_round_us", "packet_hops", "packets_end_to_end", "simulated_us", "lossless_violations"]
+    names += ["flow_control", "left_out", "messages"]
     assert {name: s[name] for name in names} == {name: printed[name] for name in names}  # type: ignore[literal-required]
     for name in ("drops", "timeouts", "retransmissions", "losses_virtual", "losses_physical", "pauses"):
         assert s[name] == printed[name], name
