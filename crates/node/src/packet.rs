@@ -19,7 +19,7 @@ use sluicenet_proto::routing::paths::Path;
 use sluicenet_proto::tcp::{Plain, TIMESTAMP_OPTION_BYTES};
 use sluicenet_wire::ipv4::Ecn;
 use sluicenet_wire::seq::SeqNumber;
-use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
+use sluicenet_wire::tcp::{Flags, Segment, SynOptions};
 
 /// A virtual machine by server and number: the inner address of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -196,14 +196,7 @@ impl Packet {
     /// A TCP segment in a frame.
     #[inline(always)]
     pub fn tcp(flow: FlowKey, segment: &Segment, ect: bool, priority: Priority, framing: Framing) -> Packet {
-        let mut more = 0;
-        let mut options = 0u16;
-        let mut ts = [0; 2];
-        if let Some((value, echo)) = segment.timestamps {
-            more |= TIMESTAMPS;
-            ts = [value, echo];
-            options = TIMESTAMP_OPTION_BYTES;
-        }
+        let (mut more, mut options) = (0, 0u16);
         let mut extra = [0u32; 4];
         if segment.flags.contains(Flags::SYN) {
             let syn = segment.syn;
@@ -229,25 +222,10 @@ impl Packet {
             more |= count;
             options += 4 + 8 * count as u16;
         }
-        let ecn = if ect { Ecn::Ect0 } else { Ecn::NotEct } as u8;
-        Packet {
-            dst: flow.dst,
-            src: flow.src,
-            sport: flow.sport,
-            dport: flow.dport,
-            len: framing.frame_len(IP_TCP_BYTES + options + segment.len),
-            payload: segment.len,
-            seq: segment.seq.0,
-            ack: segment.ack.0,
-            ts,
-            extra,
-            window: segment.window,
-            flags: segment.flags.0,
-            kind: Kind::Tcp,
-            bits: priority | ecn << ECN_SHIFT,
-            more,
-            serial: 0,
-        }
+        let plain = Packet::plain(flow, &Plain::without_options(segment), ect, priority, framing);
+        let options = options + if segment.timestamps.is_some() { TIMESTAMP_OPTION_BYTES } else { 0 };
+        let len = framing.frame_len(IP_TCP_BYTES + options + segment.len);
+        Packet { len, extra, more: plain.more | more, ..plain }
     }
 
     /// A plain TCP segment in a frame.
@@ -330,7 +308,13 @@ impl Packet {
     /// The TCP segment in the packet, if it is plain.
     #[inline(always)]
     pub fn plain_segment(&self) -> Option<Plain> {
-        (self.more & (SACK_COUNT | SYN_OPTIONS) == 0).then(|| Plain {
+        (self.more & (SACK_COUNT | SYN_OPTIONS) == 0).then(|| self.without_options())
+    }
+
+    /// The TCP segment in the packet, without options other than the timestamp.
+    #[inline(always)]
+    fn without_options(&self) -> Plain {
+        Plain {
             seq: SeqNumber(self.seq),
             ack: SeqNumber(self.ack),
             timestamps: (self.ts[0], self.ts[1]),
@@ -338,21 +322,12 @@ impl Packet {
             flags: Flags(self.flags),
             window: self.window,
             len: self.payload,
-        })
+        }
     }
 
     /// The TCP segment in the packet.
     pub fn segment(&self) -> Segment {
-        let mut segment = Segment {
-            seq: SeqNumber(self.seq),
-            ack: SeqNumber(self.ack),
-            window: self.window,
-            len: self.payload,
-            flags: Flags(self.flags),
-            timestamps: (self.more & TIMESTAMPS != 0).then_some((self.ts[0], self.ts[1])),
-            sack: SackBlocks::EMPTY,
-            syn: SynOptions::default(),
-        };
+        let mut segment = self.without_options().segment();
         if self.more & SYN_OPTIONS != 0 {
             segment.syn = SynOptions {
                 mss: (self.extra[0] >> 16 & 1 != 0).then_some(self.extra[0] as u16),

@@ -234,6 +234,7 @@ impl<A: App> Shard<A> {
 
     /// The link of a switch's port fails, or recovers; the next windows begin at `now`.
     pub fn set_link(&mut self, now: Instant, n: usize, port: PortId, up: bool) {
+        self.made(n);
         let place = &mut self.places[n];
         let first = place.first_wire as usize;
         let Some(switch) = place.node.as_switch_mut() else { return };
@@ -645,8 +646,8 @@ impl<A: App> Boxes<'_, A> {
 #[inline(always)]
 #[allow(unsafe_code)]
 fn reached<T>(network: Option<T>) -> T {
-    // SAFETY: whatever sends to an idle box names it in `EventHeap::wake`; `Shard::approach` makes these boxes before a window looks
-    // at any event, and no box becomes idle again. A check would cost every step of a switch some instructions.
+    // SAFETY: whatever sends to an idle box names it in `EventHeap::wake`; `Shard::approach` makes these boxes before a
+    // window looks at any event, and no box becomes idle again. A check would cost every step of a switch some instructions.
     unsafe { network.unwrap_unchecked() }
 }
 

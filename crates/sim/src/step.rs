@@ -217,10 +217,15 @@ impl StepContext<'_> {
     #[cold]
     #[inline(never)]
     fn send(&mut self, at: u64, wire: &Wire, frame: Handle) {
-        *self.sent_min = (*self.sent_min).min(at);
-        let packet = *self.pool.frame(frame);
-        self.outboxes[wire.shard as usize].push(Parcel { at, node: wire.peer, port: wire.peer_port, packet });
+        self.post(wire.shard, Parcel { at, node: wire.peer, port: wire.peer_port, packet: *self.pool.frame(frame) });
         self.pool.release(frame);
+    }
+
+    /// Puts a parcel into the outbox to another thread.
+    #[inline(always)]
+    fn post(&mut self, shard: u16, parcel: Parcel) {
+        *self.sent_min = (*self.sent_min).min(parcel.at);
+        self.outboxes[shard as usize].push(parcel);
     }
 
     /// Metadata reaches other servers at the beginning of the next window: no frame sent in this window is faster.
@@ -234,8 +239,7 @@ impl StepContext<'_> {
                 let frame = self.pool.insert(&packet);
                 self.arrive(at, node, METADATA_PORT, frame);
             } else {
-                *self.sent_min = (*self.sent_min).min(at);
-                self.outboxes[shard as usize].push(Parcel { at, node, port: METADATA_PORT, packet });
+                self.post(shard, Parcel { at, node, port: METADATA_PORT, packet });
             }
         }
     }

@@ -41,7 +41,7 @@ impl Work {
             hops += more * asked.links.unwrap_or(links);
         };
         let asked: Vec<(Asked, Transport)> =
-            s.workloads.iter().map(|w| (Asked::of(w, s, seconds), transport(w))).collect();
+            s.workloads.iter().map(|w| (Asked::of(w, s, seconds), w.transport())).collect();
         // More than the links carry is not sent within the duration; without one the run goes on until all has arrived.
         let part = match s.duration {
             Some(_) => carried(s, seconds, asked.iter().map(|(asked, _)| asked.bytes).sum()),
@@ -263,22 +263,6 @@ impl Asked {
 fn arriving(gap_ps: f64, seconds: f64, query: Asked) -> Asked {
     let queries = 1e12 * seconds / gap_ps.max(1.0);
     Asked { bytes: queries * query.bytes, messages: queries * query.messages, ..query }
-}
-
-fn transport(workload: &Workload) -> Transport {
-    match workload {
-        Workload::Incast(w) => w.transport,
-        Workload::Hotspot(w) => w.transport,
-        Workload::HotspotBenchmark(w) => w.transport,
-        Workload::Permutation(w) => w.transport,
-        Workload::Shuffle(w) => w.transport,
-        Workload::Flow(w) => w.transport,
-        Workload::FlowFile(w) => w.transport,
-        Workload::Poisson(w) => w.transport,
-        Workload::Background(w) => w.transport,
-        Workload::PartitionAggregate(w) => w.transport,
-        Workload::PartitionAggregate2(w) => w.transport,
-    }
 }
 
 /// How long the run lasts in its own time: until its duration, else until the longest finite workload can end. `None` if

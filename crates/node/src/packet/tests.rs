@@ -4,6 +4,7 @@ use super::*;
 use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
 use sluicenet_proto::transport::roce::{self, Data, Reply};
 use sluicenet_proto::transport::tcplight;
+use sluicenet_wire::tcp::SackBlocks;
 use sluicenet_wire::tcplight::Flags as LightFlags;
 use sluicenet_wire::zcredit::Message;
 

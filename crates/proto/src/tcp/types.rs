@@ -117,7 +117,13 @@ impl Plain {
     /// The header of `segment`, if it is plain.
     #[inline(always)]
     pub fn of(segment: &Segment) -> Option<Plain> {
-        (segment.sack.is_empty() && !segment.flags.contains(Flags::SYN)).then(|| Plain {
+        (segment.sack.is_empty() && !segment.flags.contains(Flags::SYN)).then(|| Plain::without_options(segment))
+    }
+
+    /// The header of any segment, without options other than the timestamp.
+    #[inline(always)]
+    pub fn without_options(segment: &Segment) -> Plain {
+        Plain {
             seq: segment.seq,
             ack: segment.ack,
             timestamps: segment.timestamps.unwrap_or_default(),
@@ -125,7 +131,7 @@ impl Plain {
             flags: segment.flags,
             window: segment.window,
             len: segment.len,
-        })
+        }
     }
 
     /// The whole segment.
