@@ -1,4 +1,4 @@
-//! The events of one window, arranged box by box.
+//! The events of one phase, arranged box by box.
 
 use crate::event::Key;
 
@@ -18,20 +18,18 @@ struct Turn {
     end: u32,
 }
 
-/// The events of a window, box by box.
+/// The events of a phase, box by box.
 #[derive(Debug, Default)]
 pub struct Agenda {
     /// Boxes with events, in memory order.
     boxes: Vec<Turn>,
-    /// The events of each box, each list followed by [`Key::NEVER`]. The rest is left over from earlier windows.
+    /// The events of each box, each list followed by [`Key::NEVER`]. The rest is left over from earlier phases.
     keys: Vec<Key>,
-    /// Number of events of each box; all zero between two windows.
+    /// Number of events of each box; all zero between two phases.
     counts: Vec<u32>,
-    /// The boxes with events, one bit each; all zero between two windows.
+    /// The boxes with events, one bit each; all zero between two phases.
     occupied: Vec<u64>,
-    /// The next `boxes`, while late events are added.
-    merged: Vec<Turn>,
-    /// Shift that turns picoseconds of the window into a slice of it.
+    /// Shift that turns picoseconds of the phase into a slice of it.
     slice_shift: u32,
     scratch: Vec<Key>,
 }
@@ -40,8 +38,8 @@ pub struct Agenda {
 const SPARSE: usize = 16;
 
 impl Agenda {
-    pub fn new(boxes: usize, window: u64) -> Agenda {
-        let bits = u64::BITS - (window - 1).leading_zeros();
+    pub fn new(boxes: usize, phase: u64) -> Agenda {
+        let bits = u64::BITS - (phase - 1).leading_zeros();
         Agenda {
             counts: vec![0; boxes],
             occupied: vec![0; boxes.div_ceil(64)],
@@ -104,36 +102,6 @@ impl Agenda {
         events.clear();
     }
 
-    /// Keeps only the first `len` boxes, and adds events of theirs and of boxes without events.
-    pub fn add(&mut self, len: usize, events: &mut Vec<Entry>) {
-        events.sort_unstable_by_key(|e| (e.node, e.key));
-        // Events that were added before are behind those of all boxes.
-        let mut begin = self.boxes.iter().map(|turn| turn.end + 1).max().unwrap_or(0);
-        let mut merged = std::mem::take(&mut self.merged);
-        merged.clear();
-        let mut turns = self.boxes[..len].iter().copied().peekable();
-        for of_box in events.chunk_by(|a, b| a.node == b.node) {
-            let node = of_box[0].node;
-            merged.extend(std::iter::from_fn(|| turns.next_if(|turn| turn.node < node)));
-            let known = turns.next_if(|turn| turn.node == node);
-            let known = known.map_or(0..0, |turn| turn.begin as usize..turn.end as usize);
-            let first_known = begin as usize + of_box.len();
-            let end = first_known + known.len();
-            if self.keys.len() <= end {
-                self.keys.resize(2 * end, Key::NEVER);
-            }
-            of_box.iter().zip(&mut self.keys[begin as usize..]).for_each(|(e, key)| *key = e.key);
-            self.keys.copy_within(known, first_known);
-            self.keys[end] = Key::NEVER;
-            sort(&mut self.keys[begin as usize..end], self.slice_shift, &mut self.scratch);
-            merged.push(Turn { node, begin, end: end as u32 });
-            begin = end as u32 + 1;
-        }
-        merged.extend(turns);
-        self.merged = std::mem::replace(&mut self.boxes, merged);
-        events.clear();
-    }
-
     fn arrange_few(&mut self, events: &mut [Entry]) {
         events.sort_unstable_by_key(|e| (e.node, e.key));
         let mut begin = 0;
@@ -181,10 +149,10 @@ impl Agenda {
     }
 }
 
-/// Slices of a window.
+/// Slices of a phase.
 const SLICES: usize = 256;
 
-/// More events of a box than this are sorted by slices of the window first.
+/// More events of a box than this are sorted by slices of the phase first.
 const MANY: usize = 64;
 
 /// Defines a function that sorts at most so many keys with a sorting network, which is a list of pairs to put in order.
@@ -234,7 +202,7 @@ fn sort(keys: &mut [Key], slice_shift: u32, scratch: &mut Vec<Key>) {
     }
 }
 
-/// Sorts many keys: by slices of the window, then those of each slice.
+/// Sorts many keys: by slices of the phase, then those of each slice.
 #[inline(never)]
 fn sort_many(keys: &mut [Key], slice_shift: u32, scratch: &mut Vec<Key>) {
     scratch.clear();
@@ -269,13 +237,13 @@ mod tests {
     #[test]
     fn every_event_comes_once_at_its_box_and_in_order() {
         let mut rng = Rng::from_words(&[5]);
-        let window = 1_048_577;
+        let phase = 1_048_577;
         for (boxes, count) in [(1_000, 20), (40, 50), (40, 70), (40, 3_000), (1, 100), (7, 64)] {
-            let mut agenda = Agenda::new(boxes, window);
+            let mut agenda = Agenda::new(boxes, phase);
             for _ in 0..3 {
                 let mut events: Vec<Entry> = (0..count)
                     .map(|i| {
-                        let key = Key::new(rng.below(window), Class::Arrival, rng.below(8) as u16, i);
+                        let key = Key::new(rng.below(phase), Class::Arrival, rng.below(8) as u16, i);
                         Entry { key, node: rng.below(boxes as u64) as u32 }
                     })
                     .collect();
@@ -309,40 +277,6 @@ mod tests {
             let mut few = [Key(3), Key(2), Key(1)];
             sort(&mut few);
             assert_eq!(few, [Key(1), Key(2), Key(3)]);
-        }
-    }
-
-    #[test]
-    fn late_events_join_those_of_their_boxes() {
-        let mut rng = Rng::from_words(&[6]);
-        let (boxes, kept) = (40u32, 30u32);
-        for (count, late) in [(0, 5), (20, 0), (20, 5), (500, 1), (500, 300)] {
-            let mut agenda = Agenda::new(boxes as usize, 1_000);
-            let mut draw = |i: u32, below: u32| {
-                let key = Key::new(rng.below(1_000), Class::Arrival, 0, i);
-                Entry { key, node: rng.below(below as u64) as u32 }
-            };
-            for _ in 0..3 {
-                let mut events: Vec<Entry> = (0..count).map(|i| draw(i, boxes)).collect();
-                let mut late: [Vec<Entry>; 2] =
-                    [0, 1].map(|half| (0..late).map(|i| draw(count + half * late + i, kept)).collect());
-                let mut expected: Vec<(u32, Key)> =
-                    events.iter().chain(&late[0]).chain(&late[1]).map(|e| (e.node, e.key)).collect();
-                expected.retain(|e| e.0 < kept);
-                expected.sort_unstable();
-                agenda.arrange(&mut events);
-                for late in &mut late {
-                    agenda.add(agenda.len_before(kept), late);
-                    assert!(late.is_empty());
-                }
-                let mut seen = Vec::new();
-                for i in 0..agenda.len() {
-                    let (node, keys) = agenda.turn_mut(i);
-                    assert_eq!(keys.last(), Some(&Key::NEVER));
-                    seen.extend(keys[..keys.len() - 1].iter().map(|&k| (node as u32, k)));
-                }
-                assert_eq!(seen, expected);
-            }
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Runs a world: windows, threads, epochs.
 
-use crate::event::{MAX_FRAMES, MAX_PORTS, MAX_WINDOW};
+use crate::colours::Colours;
+use crate::event::{MAX_FRAMES, MAX_PHASE, MAX_PORTS};
 use crate::huge_pages;
-use crate::shard::{MAX_LANES, Place, Sampler, Shard};
+use crate::sampler::{QueueSample, Sampler};
+use crate::shard::{MAX_LANES, Place, Shard};
 use crate::step::{Captured, Timing};
 use crate::threads::{Crew, Meeting};
 use crate::wire::{WAKES, Wire, WireSpec};
@@ -56,19 +58,6 @@ pub struct Epoch {
     pub hops: u64,
 }
 
-/// Bytes in a queue at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct QueueSample {
-    /// Time of the sample: the first window that begins at or after the requested time.
-    pub at: Instant,
-    /// The box.
-    pub node: NodeId,
-    /// The box's port.
-    pub port: PortId,
-    /// Bytes in the queue, of all priorities.
-    pub bytes: u64,
-}
-
 /// Duration of an epoch, unless no event happens; the observer's decisions take effect at its end.
 pub const EPOCH: Duration = Duration::from_us(500);
 
@@ -83,19 +72,24 @@ pub struct Engine<A> {
     reached: u64,
     started: bool,
     epoch: Duration,
+    sampler: Option<Sampler>,
 }
 
 impl<A: App> Engine<A> {
     /// Prepares a world to run on `threads` threads. `part` names the part of each box, from 0 on: a part belongs to one
     /// thread, so boxes with much mutual traffic share one. One thread needs no parts.
     pub fn new(world: World<A>, part: &[u32], threads: usize) -> Result<Engine<A>, WorldError> {
-        let Survey { ports, lookahead, reach } = survey(&world)?;
-        let window = lookahead.min(MAX_WINDOW);
+        let Survey { ports, lookahead, reach, colours, servers_apart } = survey(&world)?;
+        let window = lookahead.min(MAX_PHASE);
+        let (count, colours) = match colours {
+            Some(colours) if 2 * window <= MAX_PHASE => (2, colours),
+            _ => (1, vec![0; world.nodes.len()]),
+        };
         // Lanes should cover the delays of ordinary frames and of a server's stages; rarer events wait in the event heap.
-        let wanted = reach.max(world.stage_latency.0) / window + 3;
+        let wanted = reach.max(world.stage_latency.0) / window + 2 + count;
         let lanes = wanted.next_power_of_two().clamp(4, MAX_LANES as u64) as usize;
         let overhead = world.framing.overhead() as u32;
-        let timing = Timing::new(window, lanes, overhead, world.seed);
+        let timing = Timing::new(window, (count, servers_apart), lanes, overhead, world.seed);
 
         // With more threads than parts, threads would only wait for each other.
         let parts = part.iter().max().map_or(1, |&p| p as usize + 1);
@@ -104,8 +98,8 @@ impl<A: App> Engine<A> {
         let location = Arc::new(locations(&owner, shards));
         let World { nodes, hosts, make, links, framing, .. } = world;
         let mut parts: Vec<Part<A>> = (0..shards as u16).map(|me| Part::of(me, &owner, &ports)).collect();
-        for ((name, node), &ports) in (0..).zip(nodes).zip(&ports) {
-            parts[owner[name as usize] as usize].add(node, name, ports);
+        for (((name, node), &ports), &colour) in (0..).zip(nodes).zip(&ports).zip(&colours) {
+            parts[owner[name as usize] as usize].add(node, (name, colour), ports);
         }
         let mut wrong = None;
         links(&mut |l| {
@@ -147,15 +141,14 @@ impl<A: App> Engine<A> {
         if shards > 1 {
             parts.iter_mut().for_each(Part::forget_made);
         }
-        let mut shards: Vec<Shard<A>> = (0..)
+        let shards: Vec<Shard<A>> = (0..)
             .zip(parts)
             .map(|(me, Part { places, wires, error_rate })| {
                 let parts = (places, wires, error_rate);
                 Shard::new(timing, (me, shards), parts, (location.clone(), hosts), make.clone())
             })
             .collect();
-        Shard::settle_borders(&mut shards);
-        Ok(Engine { shards, timing, location, next: 0, reached: 0, started: false, epoch: EPOCH })
+        Ok(Engine { shards, timing, location, next: 0, reached: 0, started: false, epoch: EPOCH, sampler: None })
     }
 
     /// Sets the interval between calls of the observer; its decisions take effect at the end of an interval.
@@ -177,11 +170,7 @@ impl<A: App> Engine<A> {
 
     /// Samples the queues of `ports` every `interval`.
     pub fn sample(&mut self, interval: Duration, ports: Vec<(NodeId, PortId)>) {
-        self.shards.iter_mut().for_each(|shard| shard.sampler = Sampler::new(interval));
-        for (node, port) in ports {
-            let (shard, n) = self.location[node as usize];
-            self.shards[shard as usize].sampler.queues.push((node, n, port));
-        }
+        self.sampler = Some(Sampler::new(interval, ports));
     }
 
     /// Captures every frame that leaves a port.
@@ -238,7 +227,7 @@ impl<A: App> Engine<A> {
     pub fn hops(&self) -> u64 {
         self.shards.iter().map(|s| s.hops()).sum()
     }
-    /// The length of a window.
+    /// The length of a window: the shortest time in which one box can affect another.
     pub fn window(&self) -> Duration {
         Duration(self.timing.window)
     }
@@ -256,7 +245,7 @@ impl<A: App> Engine<A> {
     pub fn set_link(&mut self, (node, port): (NodeId, PortId), up: bool) {
         let (shard, n) = self.location[node as usize];
         let shard = &mut self.shards[shard as usize];
-        shard.set_link(Instant(self.reached.saturating_mul(self.timing.window)), n as usize, port, up);
+        shard.set_link(Instant(self.timing.time_of(self.reached)), n as usize, port, up);
         if self.started {
             self.next = self.next.min(shard.first_window());
         }
@@ -314,22 +303,23 @@ impl<A: App> Engine<A> {
             // An epoch that begins late (after a time without events) still ends at a regular boundary.
             let epoch_windows = (self.epoch.0 / self.timing.window).max(1);
             let stop = ((self.next / epoch_windows + 1) * epoch_windows).min(end_window);
-            self.run_windows(stop, crew);
+            let mut samples = Vec::new();
+            while self.next < stop && !self.is_full() {
+                let stop = self.sample_queues(&mut samples).map_or(stop, |due| due.min(stop));
+                self.run_windows(stop, crew);
+            }
             self.reached = stop;
-            if self.shards.iter().any(|shard| shard.is_full) {
+            if self.is_full() {
                 return RunEnd::Full;
             }
-            let mut epoch =
-                Epoch { now: Instant(stop.saturating_mul(self.timing.window).min(until.0)), ..Epoch::default() };
+            let mut epoch = Epoch { now: Instant(self.timing.time_of(stop).min(until.0)), samples, ..Epoch::default() };
             for s in &mut self.shards {
                 epoch.pauses.append(&mut s.pauses);
                 epoch.captured.append(&mut s.captured);
-                epoch.samples.append(&mut s.sampler.samples);
                 epoch.hops += s.hops();
             }
             epoch.pauses.sort_by_key(|(n, p)| (p.at, *n, p.port, p.priority));
             epoch.captured.sort_by_key(|c| (c.at, c.node, c.port));
-            epoch.samples.sort_unstable();
             if observe(self, epoch) == Control::Stop {
                 return RunEnd::Stopped;
             }
@@ -339,23 +329,39 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Runs the windows up to `stop` on all threads; afterwards `self.next` is the next window with an event.
+    /// Whether a thread has no number left for a frame.
+    fn is_full(&self) -> bool {
+        self.shards.iter().any(|shard| shard.is_full)
+    }
+
+    /// Samples the queues for every time that is due when the next window begins. Returns the window at which the next time
+    /// is due, if queues are sampled.
+    fn sample_queues(&mut self, samples: &mut Vec<QueueSample>) -> Option<u64> {
+        let mut sampler = self.sampler.take()?;
+        let node = |node: NodeId| self.node(node).kind();
+        let due = sampler.sample(Instant(self.timing.time_of(self.next)), node, samples);
+        self.sampler = Some(sampler);
+        Some(due.0.div_ceil(self.timing.window))
+    }
+
+    /// Runs all boxes up to window `stop`; afterwards `self.next` is the next window with an event.
     fn run_windows(&mut self, stop: u64, others: &mut Crew<'_, A>) {
-        self.next = match &mut self.shards[..] {
+        match &mut self.shards[..] {
             [shard] => run_alone(shard, self.next, stop),
             _ => others.run(&mut self.shards, self.next, stop),
-        };
+        }
+        self.next = self.shards.iter().map(|shard| shard.next_window(stop)).min().unwrap_or(u64::MAX);
     }
 }
 
-/// Runs the windows from `window` to `stop`. Returns the next window with an event.
-fn run_alone<A: App>(shard: &mut Shard<A>, mut window: u64, stop: u64) -> u64 {
-    while window < stop && !shard.is_full {
-        shard.sample(window);
-        shard.sweep(window);
-        window = shard.next_window(window);
+/// Runs a world's only shard up to window `stop`; its first event is in window `next`.
+fn run_alone<A: App>(shard: &mut Shard<A>, next: u64, stop: u64) {
+    let end = shard.timing.time_of(stop);
+    let mut phase = next;
+    while shard.timing.start(phase) < end && !shard.is_full {
+        shard.sweep(phase, end);
+        phase = shard.next_phase(phase);
     }
-    window
 }
 
 /// The boxes of a shard while it is built.
@@ -377,10 +383,10 @@ impl<A> Part<A> {
         Part { places, wires, error_rate: Vec::new() }
     }
 
-    fn add(&mut self, node: Node<A>, name: u32, ports: u16) {
+    fn add(&mut self, node: Node<A>, (name, colour): (u32, u8), ports: u16) {
         let first = self.wires.len() as u32;
         self.wires.resize(self.wires.len() + usize::from(ports), Wire::NONE);
-        self.places.push(Place::new(node, name, first..self.wires.len() as u32));
+        self.places.push(Place::new(node, name, colour, first..self.wires.len() as u32));
     }
 
     /// Whether box `n` has this port.
@@ -433,17 +439,29 @@ struct Survey {
     lookahead: u64,
     /// The longest time from the first bit of an ordinary frame to its arrival, in picoseconds.
     reach: u64,
+    /// The colour of each box, if there are two.
+    colours: Option<Vec<u8>>,
+    /// Links between the two nearest servers, 2 at most.
+    servers_apart: u64,
 }
 
 /// Surveys a world; checks that each link has a delay.
 fn survey<A: App>(world: &World<A>) -> Result<Survey, WorldError> {
-    let (mut lookahead, mut reach, mut wrong) = (MAX_WINDOW, None, None);
+    let (mut lookahead, mut reach, mut wrong) = (MAX_PHASE, None, None);
     let mut ports = ports(world)?;
+    let mut colours = Colours::new(world.nodes.len());
+    let mut servers_apart = 2;
     (world.links)(&mut |l| {
         let (node, port) = l.from;
         // The ports of an idle box are known by its links.
         if world.nodes.get(node as usize).is_some_and(Node::is_idle) {
             ports[node as usize] = ports[node as usize].max(port + 1);
+        }
+        if node < l.to.0 && (l.to.0 as usize) < world.nodes.len() {
+            colours.join(node, l.to.0);
+        }
+        if node.max(l.to.0) < world.hosts {
+            servers_apart = 1;
         }
         let smallest = if l.first_bit { 0 } else { l.rate.time_for(world.framing.min_frame as u64).0 };
         let pause = l.pause_latency.0 + l.rate.time_for(PFC_FRAME_BYTES as u64).0;
@@ -457,7 +475,13 @@ fn survey<A: App>(world: &World<A>) -> Result<Survey, WorldError> {
     if let Some(node) = ports.iter().position(|&ports| u32::from(ports) >= MAX_PORTS) {
         return Err(WorldError::TooManyPorts { node: node as u32 });
     }
-    wrong.map_or(Ok(Survey { ports, lookahead, reach: reach.unwrap_or(lookahead) }), Err)
+    match wrong {
+        Some(wrong) => Err(wrong),
+        None => {
+            let reach = reach.unwrap_or(lookahead);
+            Ok(Survey { ports, lookahead, reach, colours: colours.of_all(world.hosts), servers_apart })
+        }
+    }
 }
 
 /// Ports of each box that is not idle.

@@ -1,20 +1,20 @@
 //! The events of a node, each as one number, and their order.
 //!
-//! Only the order within a node matters: nodes share nothing within a window. At one instant a node first processes free
+//! Only the order within a node matters: nodes share nothing within a phase. At one instant a node first processes free
 //! wires, by port. Then it processes arrivals in an order drawn anew for each instant from the seed, so that no port is
 //! favoured and no result depends on the order of insertion. Then it runs its timers.
 
 use sluicenet_node::device::TieBreak;
 
-/// Bits of a key: time in the window, class, port, number of the frame.
+/// Bits of a key: time in the phase, class, port, number of the frame.
 const TIME_BITS: u32 = 27;
 const PORT_BITS: u32 = 12;
 const FRAME_BITS: u32 = 23;
 const CLASS_SHIFT: u32 = PORT_BITS + FRAME_BITS;
 const TIME_SHIFT: u32 = CLASS_SHIFT + 2;
 
-/// Longest window, in picoseconds.
-pub const MAX_WINDOW: u64 = 1 << TIME_BITS;
+/// Longest phase, in picoseconds.
+pub const MAX_PHASE: u64 = 1 << TIME_BITS;
 /// Most ports of a node; the last number stands for message metadata, which arrives at no port.
 pub const MAX_PORTS: u32 = (1 << PORT_BITS) - 1;
 /// The port of message metadata.
@@ -35,7 +35,7 @@ pub enum Class {
     Timer = 3,
 }
 
-/// An event of a node in a window.
+/// An event of a node in a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(pub u64);
 
@@ -43,13 +43,13 @@ impl Key {
     /// Later than any event: no timer has a port.
     pub const NEVER: Key = Key(u64::MAX);
 
-    /// The event of `class` at `time` picoseconds into the window.
+    /// The event of `class` at `time` picoseconds into the phase.
     #[inline(always)]
     pub fn new(time: u64, class: Class, port: u16, frame: u32) -> Key {
-        debug_assert!(time < MAX_WINDOW && (frame as usize) < MAX_FRAMES);
+        debug_assert!(time < MAX_PHASE && (frame as usize) < MAX_FRAMES);
         Key(time << TIME_SHIFT | (class as u64) << CLASS_SHIFT | (port as u64) << FRAME_BITS | frame as u64)
     }
-    /// Picoseconds into the window.
+    /// Picoseconds into the phase.
     #[inline(always)]
     pub fn time(self) -> u64 {
         self.0 >> TIME_SHIFT
@@ -113,8 +113,8 @@ mod tests {
             k(6, Class::WireFree, 0),
         ];
         assert!(sorted.is_sorted());
-        let x = Key::new(MAX_WINDOW - 1, Class::Timer, METADATA_PORT, 8_000_000);
-        assert_eq!((x.time(), x.port(), x.frame()), (MAX_WINDOW - 1, METADATA_PORT, 8_000_000));
+        let x = Key::new(MAX_PHASE - 1, Class::Timer, METADATA_PORT, 8_000_000);
+        assert_eq!((x.time(), x.port(), x.frame()), (MAX_PHASE - 1, METADATA_PORT, 8_000_000));
         assert!(x.is(Class::Timer) && !x.is(Class::Arrival));
     }
 

@@ -5,6 +5,7 @@
 
 mod agenda;
 pub mod audit;
+mod colours;
 pub mod deadlock;
 mod engine;
 mod event;
@@ -12,6 +13,7 @@ mod event_heap;
 pub mod flow_level;
 mod huge_pages;
 pub mod pcapng;
+mod sampler;
 mod shard;
 pub mod slots;
 mod step;
@@ -19,5 +21,6 @@ mod threads;
 mod wire;
 pub mod world;
 
-pub use engine::{Control, EPOCH, Engine, Epoch, QueueSample, RunEnd};
+pub use engine::{Control, EPOCH, Engine, Epoch, RunEnd};
+pub use sampler::QueueSample;
 pub use step::Captured;

@@ -1,15 +1,16 @@
 //! The part of the world that one thread simulates: its boxes, their wires and their future events.
 //!
-//! Time advances in windows no longer than the shortest path of a message between boxes. In each window every box with
-//! events has one step and processes all of them: frames that it sends arrive in a later window. A *lane* holds the events
-//! of one window; the lanes form a ring, and events beyond the ring wait in [`EventHeap`].
+//! A *window* is no longer than the shortest path of a message between boxes. If links join only boxes of two different
+//! colours, time advances in *phases*: in phase p the boxes of colour p mod 2 process the events of windows p - 1 and p. Frames
+//! that they send reach the other colour in phase p + 1 or later. In any other world all boxes have one colour, and phase p is
+//! window p. In each phase every box with events has one step. A *lane* holds the events of one phase; the lanes form a ring,
+//! and events beyond the ring wait in [`EventHeap`].
 
 use crate::agenda::{Agenda, Entry};
-use crate::engine::QueueSample;
 use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT};
 use crate::event_heap::{EventHeap, HeapEvent};
 use crate::huge_pages;
-use crate::step::{AHEAD, Captured, OwnEvents, Parcel, Step, StepContext, Timing, Window, arrival, fetch, frame_of};
+use crate::step::{AHEAD, Captured, OwnEvents, Parcel, Phase, Step, StepContext, Timing, arrival, fetch, frame_of};
 use crate::wire::{ARMED, CAPTURE, WAKES, Wire};
 use crate::world::{Make, NetworkBox, Node, NodeRef};
 use core::ops::Range;
@@ -19,7 +20,7 @@ use sluicenet_node::pool::{Handle, Pool};
 use sluicenet_node::server::{App, Plan, PrefetchStep};
 use sluicenet_node::switch::{OnSwitch, PauseEvent, Switch};
 use sluicenet_node::with_server;
-use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::time::Instant;
 use std::sync::Arc;
 
 /// Most lanes: with more lanes, a box's empty lists would outweigh the box.
@@ -38,12 +39,13 @@ pub struct Place<A> {
     end_wire: u32,
     /// The number of the box in the world.
     pub name: u32,
+    colour: u8,
 }
 
 impl<A> Place<A> {
     /// Box `name` of the world, whose wires are `wires`.
-    pub fn new(node: Node<A>, name: u32, wires: core::ops::Range<u32>) -> Place<A> {
-        Place { node, timer_at: u64::MAX, first_wire: wires.start, end_wire: wires.end, name }
+    pub fn new(node: Node<A>, name: u32, colour: u8, wires: Range<u32>) -> Place<A> {
+        Place { node, timer_at: u64::MAX, first_wire: wires.start, end_wire: wires.end, name, colour }
     }
 
     /// The number of the wire of a port.
@@ -55,49 +57,6 @@ impl<A> Place<A> {
     #[inline(always)]
     pub fn span(&self) -> Range<usize> {
         self.first_wire as usize..self.end_wire as usize
-    }
-}
-
-/// The kinds of boxes that several threads simulate apart in each window. Servers come first in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Halves {
-    /// Number of servers.
-    servers: u32,
-    /// The first box with a link to another thread; the border is all boxes from here on.
-    border: u32,
-}
-
-impl Halves {
-    /// All boxes are the border: servers have links to another thread.
-    const ALL_BORDER: Halves = Halves { servers: 0, border: 0 };
-
-    /// Those of boxes among which the servers have names below `hosts`.
-    fn of<A>(me: u16, places: &[Place<A>], wires: &[Wire], hosts: u32) -> Halves {
-        let is_server = |place: &Place<A>| place.name < hosts;
-        let servers = places.iter().take_while(|place| is_server(place)).count();
-        let crosses = |place: &Place<A>| wires[place.span()].iter().any(|wire| wire.shard != me);
-        let border = places.iter().position(crosses).unwrap_or(places.len());
-        if border < servers || places[servers..].iter().any(is_server) {
-            return Halves::ALL_BORDER;
-        }
-        Halves { servers: servers as u32, border: border as u32 }
-    }
-}
-
-/// Samples queues.
-#[derive(Debug, Default)]
-pub struct Sampler {
-    interval: Duration,
-    /// The queues: their boxes by number in the world and in the shard, and ports.
-    pub queues: Vec<(u32, u32, PortId)>,
-    next: Instant,
-    pub samples: Vec<QueueSample>,
-}
-
-impl Sampler {
-    /// Samples every `interval`.
-    pub fn new(interval: Duration) -> Sampler {
-        Sampler { interval: interval.max(Duration(1)), ..Sampler::default() }
     }
 }
 
@@ -117,21 +76,21 @@ pub struct Shard<A> {
     pub pool: Pool<Packet>,
     lanes: Vec<Vec<Entry>>,
     agenda: Agenda,
-    halves: Halves,
-    /// Message metadata that came after the agenda was arranged.
-    late: Vec<Entry>,
+    /// The first box with a link to another thread; the border is all boxes from here on.
+    border: u32,
     own_events: OwnEvents,
     heap: EventHeap,
     pub outboxes: Vec<Vec<Parcel>>,
     woke: PortSet,
     /// Whether the boxes exceed the nearest cache, so that prefetching pays.
     fetches: bool,
-    metadata: Vec<Packet>,
+    metadata: Vec<(Instant, Packet)>,
     pub pauses: Vec<(u32, PauseEvent)>,
     pub captured: Vec<Captured>,
-    pub sampler: Sampler,
-    /// Earliest arrival of any parcel that this shard sent.
+    /// Earliest arrival of any parcel that this shard sent in the last phase, and in the one before: its interior's parcels
+    /// may still be under way.
     sent_min: u64,
+    sent_before: u64,
     /// Whether an arrival had no number left for its frame: the shard stops.
     pub is_full: bool,
 }
@@ -150,7 +109,8 @@ impl<A: App> Shard<A> {
         if n > FETCH_FROM {
             huge_pages::ask(pool.address(Handle::from_index(0)), pool.capacity_bytes());
         }
-        let halves = Halves::of(me, &places, &wires, hosts);
+        let crosses = |place: &Place<A>| wires[place.span()].iter().any(|wire| wire.shard != me);
+        let border = places.iter().position(crosses).unwrap_or(n) as u32;
         Shard {
             timing,
             me,
@@ -162,9 +122,8 @@ impl<A: App> Shard<A> {
             pool,
             wires,
             lanes: (0..timing.lanes).map(|_| Vec::new()).collect(),
-            agenda: Agenda::new(n, timing.window),
-            halves,
-            late: Vec::new(),
+            agenda: Agenda::new(n, timing.phase),
+            border,
             own_events: OwnEvents::default(),
             heap: EventHeap::default(),
             outboxes: (0..shards).map(|_| Vec::new()).collect(),
@@ -173,42 +132,9 @@ impl<A: App> Shard<A> {
             metadata: Vec::new(),
             pauses: Vec::new(),
             captured: Vec::new(),
-            sampler: Sampler::default(),
             sent_min: u64::MAX,
+            sent_before: u64::MAX,
             is_full: false,
-        }
-    }
-
-    /// If all boxes of one of the shards are its border, this holds for all: metadata reaches servers of any shard.
-    pub fn settle_borders(shards: &mut [Shard<A>]) {
-        if shards.iter().any(|shard| shard.halves == Halves::ALL_BORDER) {
-            shards.iter_mut().for_each(|shard| shard.halves = Halves::ALL_BORDER);
-        }
-    }
-
-    /// Samples the queues for every sampling time that is due when window `number` begins.
-    #[inline(always)]
-    pub fn sample(&mut self, number: u64) {
-        if !self.sampler.queues.is_empty() {
-            self.sample_queues(Instant(number * self.timing.window));
-        }
-    }
-
-    #[cold]
-    fn sample_queues(&mut self, start: Instant) {
-        let Sampler { interval, queues, next, samples } = &mut self.sampler;
-        while *next <= start {
-            for &(node, n, port) in &*queues {
-                let bytes = match self.places[n as usize].node.kind() {
-                    NodeRef::Switch(s) => (0..8).map(|p| s.queue_bytes(port, p) as u64).sum(),
-                    NodeRef::Server(s) => s.host().adapter().used(port) as u64,
-                    // Its ports have no queues: the number is that of a virtual queue.
-                    NodeRef::Bump(bump) => bump.estimate_qlen(*next, port),
-                    NodeRef::Idle => 0,
-                };
-                samples.push(QueueSample { at: *next, node, port, bytes });
-            }
-            *next += *interval;
         }
     }
 
@@ -290,41 +216,53 @@ impl<A: App> Shard<A> {
         }
     }
 
-    /// The first window with an event here or in the parcels that this shard just sent, if any.
-    pub fn next_window(&self, after: u64) -> u64 {
+    /// The first phase after `phase` that may have an event here or in parcels of this shard that are under way.
+    pub fn next_phase(&self, phase: u64) -> u64 {
         let lanes = self.timing.lanes as u64;
-        let near = (after + 1..after + lanes).find(|w| !self.lanes[(*w % lanes) as usize].is_empty());
-        let beyond = self.heap.next().map_or(u64::MAX, |at| at / self.timing.window);
-        let sent = if self.sent_min == u64::MAX { u64::MAX } else { self.sent_min / self.timing.window };
-        near.unwrap_or(u64::MAX).min(beyond).min(sent)
+        let near = (phase + 1..phase + lanes).find(|&p| !self.lanes[self.timing.lane(p)].is_empty());
+        // A window's events fall in the phase of its number or in the one after it.
+        let sent = self.sent_min.min(self.sent_before);
+        let sent = if sent == u64::MAX { u64::MAX } else { sent / self.timing.window };
+        near.unwrap_or(u64::MAX).min(self.first_window()).min(sent).max(phase + 1)
     }
 
-    /// The first window with an event before the start of the run.
+    /// The first window with an event, of which none is earlier than window `from`.
+    pub fn next_window(&self, from: u64) -> u64 {
+        let near = (from..from + self.timing.lanes as u64).find_map(|phase| {
+            let start = self.timing.start(phase);
+            let first = self.lanes[self.timing.lane(phase)].iter().map(|e| ({ e.key }).time()).min()?;
+            Some((start + first) / self.timing.window)
+        });
+        near.unwrap_or(u64::MAX).min(self.first_window())
+    }
+
+    /// The first window with an event that is not in a lane.
     pub fn first_window(&self) -> u64 {
         self.heap.next().map_or(u64::MAX, |at| at / self.timing.window)
     }
 
-    /// Takes the parcels that other shards sent in the window before `number`.
+    /// Takes the parcels that other shards sent, before phase `number`.
     pub fn take_in(&mut self, number: u64, parcels: &mut Vec<Parcel>) {
-        if parcels.is_empty() {
-            return;
-        }
-        let length = self.timing.window;
-        // As seen from the end of the window before: every lane except that window's is open.
-        let window = Window { start: (number - 1) * length, end: number * length, number: number - 1 };
-        let mut context = self.split(window).1;
-        for p in &*parcels {
+        for p in parcels.drain(..) {
             if p.port == METADATA_PORT {
-                context.heap.wake(p.node);
+                self.heap.wake(p.node);
             }
-            let frame = context.pool.insert(&p.packet);
-            context.arrive(p.at, p.node, p.port, frame);
+            let frame = self.pool.insert(&p.packet);
+            let phase = self.timing.phase_of(p.at, self.places[p.node as usize].colour);
+            debug_assert!(phase >= number);
+            if frame.index() >= self.timing.frames_max {
+                self.is_full = true;
+            } else if phase < number + self.timing.lanes as u64 {
+                let key = arrival(p.at - self.timing.start(phase), p.port, frame);
+                self.lanes[self.timing.lane(phase)].push(Entry { node: p.node, key });
+                continue;
+            }
+            self.heap.push(p.at, p.node, HeapEvent::Arrival(p.port, frame));
         }
-        parcels.clear();
     }
 
     /// The boxes, and the other state that a step may use.
-    fn split(&mut self, window: Window) -> (Boxes<'_, A>, StepContext<'_>, &mut Agenda) {
+    fn split(&mut self, phase: Phase) -> (Boxes<'_, A>, StepContext<'_>, &mut Agenda) {
         let boxes = Boxes {
             places: &mut self.places,
             wires: &mut self.wires,
@@ -338,7 +276,7 @@ impl<A: App> Shard<A> {
         let context = StepContext {
             timing: &self.timing,
             me: self.me,
-            window,
+            phase,
             pool: &mut self.pool,
             lanes: &mut self.lanes,
             heap: &mut self.heap,
@@ -356,18 +294,17 @@ impl<A: App> Shard<A> {
         if self.heap.is_waking() {
             self.wake();
         }
-        let (window, lanes) = (self.timing.window, self.timing.lanes as u64);
-        let end = (number + lanes - 1) * window;
+        let end = (number + self.timing.lanes as u64 - 1) * self.timing.window;
         while let Some((at, node, event)) = self.heap.pop_before(end) {
-            let w = at / window;
-            debug_assert!(w >= number);
-            let time = at - w * window;
+            let phase = self.timing.phase_of(at, self.places[node as usize].colour);
+            debug_assert!(phase >= number);
+            let time = at - self.timing.start(phase);
             let key = match event {
                 HeapEvent::Timer => Key::new(time, Class::Timer, 0, 0),
                 HeapEvent::WireFree(port) => Key::new(time, Class::WireFree, port, 0),
                 HeapEvent::Arrival(port, frame) => arrival(time, port, frame),
             };
-            self.lanes[(w % lanes) as usize].push(Entry { node, key });
+            self.lanes[self.timing.lane(phase)].push(Entry { node, key });
         }
     }
 
@@ -394,63 +331,46 @@ impl<A: App> Shard<A> {
         &mut self.places[n].node
     }
 
-    /// Simulates window `number`: one step of every box with events, in memory order.
-    pub fn sweep(&mut self, number: u64) {
-        self.arrange(number);
-        self.steps(number, 0..self.agenda.len());
+    /// Simulates phase `number` up to `end` at most: one step of every box with events, in memory order.
+    pub fn sweep(&mut self, number: u64, end: u64) {
+        self.arrange(number, end);
+        self.steps(number, end, 0..self.agenda.len());
     }
 
-    /// Puts the events of window `number` into the agenda; none if the shard is full.
-    pub fn arrange(&mut self, number: u64) {
-        self.sent_min = u64::MAX;
+    /// Puts the events of phase `number` before `end` into the agenda; none if the shard is full.
+    pub fn arrange(&mut self, number: u64, end: u64) {
+        self.sent_before = std::mem::replace(&mut self.sent_min, u64::MAX);
         if self.is_full {
             return self.agenda.clear();
         }
         self.approach(number);
-        self.agenda.arrange(&mut self.lanes[number as usize & (self.timing.lanes - 1)]);
-    }
-
-    /// Simulates the border in window `number`.
-    pub fn sweep_border(&mut self, number: u64) {
-        self.steps(number, self.agenda.len_before(self.halves.border)..self.agenda.len());
-    }
-
-    /// Simulates the other boxes without guests in window `number`.
-    pub fn sweep_interior(&mut self, number: u64) {
-        let [first, end] = [self.halves.servers, self.halves.border].map(|node| self.agenda.len_before(node));
-        self.steps(number, first..end);
-    }
-
-    /// Simulates the servers in window `number`. Afterwards the agenda is used up.
-    pub fn sweep_servers(&mut self, number: u64) {
-        self.steps(number, 0..self.agenda.len_before(self.halves.servers));
-    }
-
-    /// Takes the metadata that the servers of other threads sent in the window before `number`: it arrives as that begins.
-    pub fn take_late(&mut self, number: u64, parcels: &mut Vec<Parcel>) {
-        let mut late = std::mem::take(&mut self.late);
-        for p in parcels.drain(..) {
-            debug_assert_eq!(p.at, number * self.timing.window);
-            self.made(p.node as usize);
-            let frame = self.pool.insert(&p.packet);
-            if frame.index() >= self.timing.frames_max {
-                self.is_full = true;
-                self.heap.push(p.at, p.node, HeapEvent::Arrival(p.port, frame));
-                continue;
-            }
-            late.push(Entry { node: p.node, key: arrival(0, p.port, frame) });
+        let lane = &mut self.lanes[self.timing.lane(number)];
+        if end < self.timing.end(number) {
+            let before = end - self.timing.start(number);
+            let later: Vec<Entry> = lane.extract_if(.., |e| ({ e.key }).time() >= before).collect();
+            self.agenda.arrange(lane);
+            lane.extend(later);
+        } else {
+            self.agenda.arrange(lane);
         }
-        self.agenda.add(self.agenda.len_before(self.halves.servers), &mut late);
-        self.late = late;
     }
 
-    /// One step of the boxes at `turns` in the agenda of window `number`.
+    /// Simulates the border in phase `number`.
+    pub fn sweep_border(&mut self, number: u64, end: u64) {
+        self.steps(number, end, self.agenda.len_before(self.border)..self.agenda.len());
+    }
+
+    /// Simulates the other boxes in phase `number`.
+    pub fn sweep_interior(&mut self, number: u64, end: u64) {
+        self.steps(number, end, 0..self.agenda.len_before(self.border));
+    }
+
+    /// One step of the boxes at `turns` in the agenda of phase `number`.
     #[inline(never)]
-    fn steps(&mut self, number: u64, turns: Range<usize>) {
-        let start = number * self.timing.window;
-        let window = Window { start, end: start + self.timing.window, number };
+    fn steps(&mut self, number: u64, end: u64, turns: Range<usize>) {
+        let phase = Phase::new(&self.timing, number, end);
         let fetches = self.fetches;
-        let (mut boxes, mut context, agenda) = self.split(window);
+        let (mut boxes, mut context, agenda) = self.split(phase);
         let mut coming = [Coming::NONE; 4];
         for i in turns {
             if fetches {
@@ -484,13 +404,13 @@ struct Boxes<'a, A> {
     wires: &'a mut [Wire],
     error_rate: &'a [f64],
     location_of_host: &'a [(u16, u32)],
-    metadata: &'a mut Vec<Packet>,
+    metadata: &'a mut Vec<(Instant, Packet)>,
     pauses: &'a mut Vec<(u32, PauseEvent)>,
     woke: &'a mut PortSet,
     own_events: &'a mut OwnEvents,
 }
 
-/// A switch's turn in a window.
+/// A switch's turn in a phase.
 struct Turn<'s, 'a, 'b> {
     step: &'s mut Step<'a, 'b>,
     events: &'s mut [Key],
@@ -552,7 +472,7 @@ impl<A: App> Boxes<'_, A> {
             }
             Node::Server(s) => {
                 fetch(self.wires.as_ptr().wrapping_add(wires.start).cast());
-                let mut plan = s.plan(Instant(context.window.end), arrival);
+                let mut plan = s.plan(Instant(context.phase.end), arrival);
                 s.host().fetch(PrefetchStep::Lists, &mut plan, pool, fetch);
                 Coming { n: n as u32, plan }
             }
@@ -568,7 +488,7 @@ impl<A: App> Boxes<'_, A> {
         }
     }
 
-    /// Processes all events of one box in this window, in order; [`Key::NEVER`] follows them.
+    /// Processes all events of one box in this phase, in order; [`Key::NEVER`] follows them.
     #[inline(always)]
     fn step(&mut self, context: &mut StepContext<'_>, n: usize, events: &mut [Key]) {
         let place = &mut self.places[n];
@@ -647,7 +567,7 @@ impl<A: App> Boxes<'_, A> {
 #[allow(unsafe_code)]
 fn reached<T>(network: Option<T>) -> T {
     // SAFETY: whatever sends to an idle box names it in `EventHeap::wake`; `Shard::approach` makes these boxes before a
-    // window looks at any event, and no box becomes idle again. A check would cost every step of a switch some instructions.
+    // phase looks at any event, and no box becomes idle again. A check would cost every step of a switch some instructions.
     unsafe { network.unwrap_unchecked() }
 }
 

@@ -1,4 +1,4 @@
-//! One box in one window: all its events, in order, and the frames it sends.
+//! One box in one phase: all its events, in order, and the frames it sends.
 
 use crate::agenda::Entry;
 use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT, draw_order};
@@ -16,10 +16,18 @@ use sluicenet_proto::time::Instant;
 pub struct Timing {
     /// Length of a window in picoseconds.
     pub window: u64,
-    /// ceil(2^64 / window): division by one multiplication.
+    /// The binary logarithm of the number of colours of boxes, 0 or 1.
+    colours: u32,
+    /// Windows that metadata takes: as many as the shortest path between two servers has links, 1 or 2.
+    pub metadata_windows: u64,
+    /// Length of a phase in picoseconds: as many windows as there are colours.
+    pub phase: u64,
+    /// ceil(2^64 / phase): division by one multiplication.
     magic: u64,
     /// Number of lanes, a power of two.
     pub lanes: usize,
+    /// Phases of one colour that the lanes hold.
+    reach: u64,
     /// Bytes that a frame takes on the wire beyond its own length.
     overhead: u32,
     seed: u64,
@@ -28,13 +36,60 @@ pub struct Timing {
 }
 
 impl Timing {
-    pub fn new(window: u64, lanes: usize, overhead: u32, seed: u64) -> Timing {
+    /// Boxes of `colours` colours, 1 or 2, which exchange frames with other colours only.
+    pub fn new(window: u64, (colours, metadata_windows): (u64, u64), lanes: usize, overhead: u32, seed: u64) -> Timing {
         assert!(window > 1 && lanes.is_power_of_two());
-        let magic = u64::MAX / window + 1;
-        Timing { window, magic, lanes, overhead, seed, frames_max: MAX_FRAMES as u32 }
+        assert!(matches!((colours, metadata_windows), (1, 1 | 2) | (2, 2)));
+        let phase = colours * window;
+        let reach = lanes as u64 / colours - 1;
+        let (magic, colours) = (u64::MAX / phase + 1, colours.trailing_zeros());
+        Timing {
+            window,
+            colours,
+            metadata_windows,
+            phase,
+            magic,
+            lanes,
+            reach,
+            overhead,
+            seed,
+            frames_max: MAX_FRAMES as u32,
+        }
     }
+
+    /// Number of colours.
+    pub fn colours(&self) -> u64 {
+        1 << self.colours
+    }
+
+    /// The time at which a window begins.
+    pub fn time_of(&self, window: u64) -> u64 {
+        window.saturating_mul(self.window)
+    }
+
+    /// The time at which a phase begins: the end of the last one of the same colour.
+    pub fn start(&self, phase: u64) -> u64 {
+        self.time_of(phase.saturating_add(1).saturating_sub(self.colours()))
+    }
+
+    /// The time at which a phase ends.
+    pub fn end(&self, phase: u64) -> u64 {
+        self.time_of(phase.saturating_add(1))
+    }
+
+    /// The phase in which a box of this colour is simulated at a time.
+    pub fn phase_of(&self, at: u64, colour: u8) -> u64 {
+        let window = at / self.window;
+        window + ((window ^ u64::from(colour)) & (self.colours() - 1))
+    }
+
+    /// The lane of a phase.
+    pub fn lane(&self, phase: u64) -> usize {
+        phase as usize & (self.lanes - 1)
+    }
+
     #[inline(always)]
-    fn windows_in(&self, ps: u64) -> u64 {
+    fn phases_in(&self, ps: u64) -> u64 {
         ((ps as u128 * self.magic as u128) >> 64) as u64
     }
 }
@@ -61,15 +116,35 @@ pub struct Parcel {
     pub packet: Packet,
 }
 
-/// The current window of a thread.
+/// The first phase in which an event can fall, and when it begins.
 #[derive(Clone, Copy)]
-pub struct Window {
-    pub start: u64,
-    pub end: u64,
-    pub number: u64,
+struct First {
+    phase: u64,
+    start: u64,
 }
 
-/// Events that a box scheduled for itself in the rest of the window, without the first one, latest first.
+/// The current phase of a thread.
+#[derive(Clone, Copy)]
+pub struct Phase {
+    pub start: u64,
+    pub end: u64,
+    /// For later events of the box itself, and for frames, which other colours receive.
+    own: First,
+    others: First,
+}
+
+impl Phase {
+    /// Phase `number`, up to `end` at most.
+    pub fn new(timing: &Timing, number: u64, end: u64) -> Phase {
+        let first = |phase| First { phase, start: timing.start(phase) };
+        let whole = timing.end(number);
+        // A phase that ends early continues later.
+        let own = if end < whole { number } else { number + timing.colours() };
+        Phase { start: timing.start(number), end: end.min(whole), own: first(own), others: first(number + 1) }
+    }
+}
+
+/// Events that a box scheduled for itself in the rest of the phase, without the first one, latest first.
 #[derive(Debug, Default)]
 pub struct OwnEvents(Vec<Key>);
 
@@ -101,38 +176,43 @@ impl OwnEvents {
 pub struct StepContext<'a> {
     pub timing: &'a Timing,
     pub me: u16,
-    pub window: Window,
+    pub phase: Phase,
     pub pool: &'a mut Pool<Packet>,
     pub lanes: &'a mut [Vec<Entry>],
     pub heap: &'a mut EventHeap,
     pub outboxes: &'a mut [Vec<Parcel>],
     pub captured: &'a mut Vec<Captured>,
-    /// Earliest arrival of any parcel sent in this window.
+    /// Earliest arrival of any parcel sent in this phase.
     pub sent_min: &'a mut u64,
     /// Whether the frames exceed the numbers that event keys can hold: the run cannot continue.
     pub is_full: &'a mut bool,
 }
 
 impl StepContext<'_> {
-    /// Lane of an event after this window, or `None` when it lies beyond the ring.
+    /// Lane of an event from `first` on, or `None` when it lies beyond the ring.
     #[inline(always)]
-    fn lane_of(&self, at: u64) -> Option<(usize, u64)> {
-        let ahead = at - self.window.end;
-        let windows = self.timing.windows_in(ahead);
-        if windows >= self.timing.lanes as u64 - 1 {
+    fn lane_of(&self, at: u64, first: First) -> Option<(usize, u64)> {
+        let ahead = at - first.start;
+        let phases = self.timing.phases_in(ahead);
+        if phases >= self.timing.reach {
             return None;
         }
-        let lane = (self.window.number + 1 + windows) as usize & (self.timing.lanes - 1);
-        Some((lane, ahead - windows * self.timing.window))
+        let lane = self.timing.lane(first.phase + (phases << self.timing.colours));
+        Some((lane, ahead - phases * self.timing.phase))
     }
 
     #[inline(always)]
     pub fn arrive(&mut self, at: u64, node: u32, port: u16, frame: Handle) {
-        debug_assert!(at >= self.window.end);
+        self.receive(at, self.phase.others, node, port, frame);
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, at: u64, first: First, node: u32, port: u16, frame: Handle) {
+        debug_assert!(at >= first.start);
         if frame.index() >= self.timing.frames_max {
             return self.overflow(at, node, port, frame);
         }
-        match self.lane_of(at) {
+        match self.lane_of(at, first) {
             Some((lane, time)) => self.lanes[lane].push(Entry { node, key: arrival(time, port, frame) }),
             None => self.heap.push(at, node, HeapEvent::Arrival(port, frame)),
         }
@@ -146,15 +226,15 @@ impl StepContext<'_> {
         self.heap.push(at, node, HeapEvent::Arrival(port, frame));
     }
 
-    /// Schedules an event of a box for itself: returns it if it is in this window, else stores it in a lane or in the heap.
+    /// Schedules an event of a box for itself: returns it if it is in this phase, else stores it in a lane or in the heap.
     /// `frame` will probably be read then.
     #[inline(always)]
     fn schedule(&mut self, at: u64, node: u32, class: Class, port: u16, frame: Handle) -> Option<Key> {
         let frame = frame.index() & (MAX_FRAMES as u32 - 1);
-        if at < self.window.end {
-            return Some(Key::new(at - self.window.start, class, port, frame));
+        if at < self.phase.end {
+            return Some(Key::new(at - self.phase.start, class, port, frame));
         }
-        match self.lane_of(at) {
+        match self.lane_of(at, self.phase.own) {
             Some((lane, time)) => self.lanes[lane].push(Entry { node, key: Key::new(time, class, port, frame) }),
             None => {
                 let event = if class == Class::Timer { HeapEvent::Timer } else { HeapEvent::WireFree(port) };
@@ -228,16 +308,16 @@ impl StepContext<'_> {
         self.outboxes[shard as usize].push(parcel);
     }
 
-    /// Metadata reaches other servers at the beginning of the next window: no frame sent in this window is faster.
+    /// Metadata takes as long as the fastest frame between two servers.
     #[cold]
-    pub fn post_metadata(&mut self, metadata: &mut Vec<Packet>, location_of_host: &[(u16, u32)]) {
-        let at = self.window.end;
-        for packet in metadata.drain(..) {
+    pub fn post_metadata(&mut self, metadata: &mut Vec<(Instant, Packet)>, location_of_host: &[(u16, u32)]) {
+        for (now, packet) in metadata.drain(..) {
+            let at = now.as_ps() + self.timing.metadata_windows * self.timing.window;
             let Some(&(shard, node)) = location_of_host.get(packet.destination() as usize) else { continue };
             if shard == self.me {
                 self.heap.wake(node);
                 let frame = self.pool.insert(&packet);
-                self.arrive(at, node, METADATA_PORT, frame);
+                self.receive(at, self.phase.own, node, METADATA_PORT, frame);
             } else {
                 self.post(shard, Parcel { at, node, port: METADATA_PORT, packet });
             }
@@ -266,7 +346,7 @@ pub const AHEAD: usize = 8;
 pub fn fetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint: it has no effect that a program can observe and never faults, whatever the address. A
-    // window touches more memory than the caches hold; lines prefetched one to three boxes ahead are in the cache when they
+    // phase touches more memory than the caches hold; lines prefetched one to three boxes ahead are in the cache when they
     // are needed.
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast())
@@ -275,7 +355,7 @@ pub fn fetch(at: *const u8) {
     let _ = at;
 }
 
-/// The events of one box in one window.
+/// The events of one box in one phase.
 pub struct Step<'a, 'b> {
     /// The number of the box in the world, and its index in this thread's shard.
     pub name: u32,
@@ -290,7 +370,7 @@ pub struct Step<'a, 'b> {
 
 impl Step<'_, '_> {
     /// Processes `events` and the events that the box schedules meanwhile. `events` were scheduled by other boxes and in
-    /// earlier windows; they are in order and end with [`Key::NEVER`].
+    /// earlier phases; they are in order and end with [`Key::NEVER`].
     #[inline(always)]
     pub fn run<D: Device<Packet>>(
         &mut self,
@@ -301,12 +381,12 @@ impl Step<'_, '_> {
         let (name, n, errors) = (self.name, self.n, self.errors);
         let (wires, woke, own_events, context) =
             (&mut *self.wires, &mut *self.woke, &mut *self.own_events, &mut *self.context);
-        let start = context.window.start;
+        let start = context.phase.start;
         let mut timer_at = *self.timer_at;
         let (mut i, mut drawn) = (0, 0);
         // A frame that probably waits for the wire that is looked at.
         let mut waiting = Handle::from_index(0);
-        // The next event from other boxes or earlier windows, and the next event scheduled in this step.
+        // The next event from other boxes or earlier phases, and the next event scheduled in this step.
         let (mut next, mut own) = (events[0], Key::NEVER);
         loop {
             let mut key = next;

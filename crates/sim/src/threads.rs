@@ -1,10 +1,9 @@
 //! Several threads that simulate one world together.
 //!
-//! In each window a thread simulates first its *border*, the boxes with links to other threads, then its other boxes without
-//! guests, then its servers. Frames pass only from border to border, and message metadata only from server to server. Before
-//! its border a thread needs what the borders of other threads sent in the window before, and before its servers what other
-//! servers sent then. So a thread can be ahead of another by the work of nearly a whole window, and windows in which one
-//! thread has more work even out.
+//! In each phase a thread simulates first its *border*, the boxes with links to other threads, then its other boxes. Frames
+//! pass only from border to border. Before a phase a thread needs what the borders of other threads sent in the phase before.
+//! Message metadata passes from server to server, and so from one phase of their colour to the next one. So a thread can be
+//! ahead of another by the work of more than a phase, and phases in which one thread has more work even out.
 
 use crate::shard::Shard;
 use crate::step::Parcel;
@@ -20,30 +19,34 @@ const PATIENCE: u32 = 20_000;
 /// Spins after which a waiting thread yields its core: the thread it waits for may have no core if cores are scarce.
 const TURNS_BETWEEN_OFFERS: u32 = 64;
 
-/// The offer of a thread that has no number left for a frame: only the first window has number 0.
+/// The offer of a thread that has no number left for a frame: only the first phase has number 0.
 const FULL: u64 = 0;
 
-/// The half of a window that a thread has simulated.
+/// The half of a phase that a thread has simulated.
 #[derive(Clone, Copy)]
 enum Half {
     Border = 0,
-    Servers = 1,
+    Interior = 1,
 }
+
+/// Rounds whose mail may be under way at once, a power of two: a thread begins a round when all others have ended the one two
+/// rounds before, and takes their mail of that one only then.
+const ROUNDS: u64 = 4;
 
 /// What a thread tells the others. Only it writes here; no other thread's data shares the pair of cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Progress {
-    /// The last round whose border is simulated, and the last one whose servers are. A round is a window that is run.
+    /// The last round whose border is simulated, and the last one that is simulated. A round is a phase that is run.
     done: [AtomicU64; 2],
-    /// Its next window with an event after a round, by the parity of the round.
+    /// Its next phase with an event after a round, by the parity of the round.
     offers: [AtomicU64; 2],
 }
 
 /// Where threads meet: how far each is, and the parcels between them.
 pub struct Meeting {
     progress: Vec<Progress>,
-    /// By half, parity of the round, sender and receiver. A thread can be one round ahead of another, not two.
+    /// By half, round modulo [`ROUNDS`], sender and receiver.
     mail: Vec<Mutex<Vec<Parcel>>>,
     failed: AtomicBool,
     sleepers: AtomicUsize,
@@ -75,7 +78,7 @@ impl Meeting {
     pub fn new(threads: usize) -> Meeting {
         Meeting {
             progress: (0..threads).map(|_| Progress::default()).collect(),
-            mail: (0..4 * threads * threads).map(|_| Mutex::new(Vec::new())).collect(),
+            mail: (0..2 * ROUNDS as usize * threads * threads).map(|_| Mutex::new(Vec::new())).collect(),
             failed: AtomicBool::new(false),
             sleepers: AtomicUsize::new(0),
             sleep: Mutex::new(()),
@@ -85,7 +88,8 @@ impl Meeting {
 
     fn slot(&self, half: Half, round: u64, from: usize, to: usize) -> &Mutex<Vec<Parcel>> {
         let threads = self.progress.len();
-        &self.mail[((half as usize * 2 + (round & 1) as usize) * threads + from) * threads + to]
+        let of_round = half as usize * ROUNDS as usize + (round % ROUNDS) as usize;
+        &self.mail[(of_round * threads + from) * threads + to]
     }
 
     /// The other threads.
@@ -93,7 +97,7 @@ impl Meeting {
         (0..self.progress.len()).filter(move |&thread| thread != me)
     }
 
-    /// Thread `me` has simulated half of a round's window; `outboxes` has its parcels for each thread.
+    /// Thread `me` has simulated half of a round's phase; `outboxes` has its parcels for each thread.
     fn end(&self, half: Half, round: u64, me: usize, outboxes: &mut [Vec<Parcel>]) {
         for to in self.others(me) {
             if outboxes[to].is_empty() {
@@ -111,7 +115,7 @@ impl Meeting {
         }
     }
 
-    /// Waits until all other threads have simulated this half of a round's window.
+    /// Waits until all other threads have simulated this half of a round's phase.
     fn wait(&self, half: Half, round: u64, me: usize) {
         for thread in self.others(me) {
             let done = &self.progress[thread].done[half as usize];
@@ -128,7 +132,7 @@ impl Meeting {
         }
     }
 
-    /// Waits for this half of a round's window and passes on the parcels that came for thread `me`.
+    /// Waits for this half of a round's phase and passes on the parcels that came for thread `me`.
     fn collect(
         &self,
         half: Half,
@@ -146,7 +150,7 @@ impl Meeting {
         }
     }
 
-    /// The first window with an event after a round, once every thread has simulated it.
+    /// The next phase with an event after a round, once every thread has simulated it.
     fn agreed(&self, round: u64) -> u64 {
         let offers = self.progress.iter().map(|p| p.offers[(round & 1) as usize].load(Ordering::Relaxed));
         offers.min().unwrap_or(u64::MAX)
@@ -172,57 +176,59 @@ impl Drop for FailGuard<'_> {
     }
 }
 
-/// A stretch of windows, for all threads alike.
+/// A stretch of time, for all threads alike.
 #[derive(Clone, Copy)]
 struct Stretch {
-    /// The first window, which has an event, and the one after the last.
+    /// The window of the first event, and the one up to which all boxes are simulated.
     first: u64,
     stop: u64,
     /// Rounds before it.
     round: u64,
 }
 
-/// One thread's share of a stretch. Returns the next window with an event, and the rounds so far.
-fn run_stretch<A: App>(shard: &mut Shard<A>, meeting: &Meeting, stretch: Stretch) -> (u64, u64) {
+/// One thread's share of a stretch. Returns the rounds so far.
+fn run_stretch<A: App>(shard: &mut Shard<A>, meeting: &Meeting, stretch: Stretch) -> u64 {
     let _guard = FailGuard(meeting);
     let me = shard.me as usize;
     let mut parcels = Vec::new();
-    let Stretch { first: mut window, stop, mut round } = stretch;
-    let mut last = window;
-    while window < stop {
-        shard.sample(window);
-        meeting.collect(Half::Border, round, me, &mut parcels, |parcels| shard.take_in(window, parcels));
-        shard.arrange(window);
-        shard.sweep_border(window);
-        meeting.end(Half::Border, round + 1, me, &mut shard.outboxes);
-        shard.sweep_interior(window);
-        meeting.collect(Half::Servers, round, me, &mut parcels, |parcels| shard.take_late(window, parcels));
-        if round > stretch.round && meeting.is_full(round, me) {
-            return (FULL, round);
+    let Stretch { first: mut phase, stop, mut round } = stretch;
+    let end = shard.timing.time_of(stop);
+    // Metadata is sent to the next phase at the earliest, or to the one after it.
+    let rounds_before = shard.timing.metadata_windows - 1;
+    while shard.timing.start(phase) < end {
+        let ended = round.saturating_sub(rounds_before);
+        meeting.collect(Half::Interior, ended, me, &mut parcels, |parcels| shard.take_in(phase, parcels));
+        if ended > stretch.round && meeting.is_full(ended, me) {
+            return round;
         }
-        shard.sweep_servers(window);
+        meeting.collect(Half::Border, round, me, &mut parcels, |parcels| shard.take_in(phase, parcels));
+        shard.arrange(phase, end);
         round += 1;
-        let offer = if shard.is_full { FULL } else { shard.next_window(window) };
+        shard.sweep_border(phase, end);
+        meeting.end(Half::Border, round, me, &mut shard.outboxes);
+        shard.sweep_interior(phase, end);
+        let offer = if shard.is_full { FULL } else { shard.next_phase(phase) };
         meeting.progress[me].offers[(round & 1) as usize].store(offer, Ordering::Relaxed);
-        meeting.end(Half::Servers, round, me, &mut shard.outboxes);
-        last = window;
-        window += 1;
-        if offer != window {
-            meeting.wait(Half::Servers, round, me);
-            window = meeting.agreed(round);
-            if window == FULL {
-                return (FULL, round);
+        meeting.end(Half::Interior, round, me, &mut shard.outboxes);
+        phase += 1;
+        if offer != phase {
+            meeting.wait(Half::Interior, round, me);
+            phase = meeting.agreed(round);
+            if phase == FULL {
+                return round;
             }
+            // If phases are skipped, metadata of this round may arrive in the next one.
+            meeting.collect(Half::Interior, round, me, &mut parcels, |parcels| shard.take_in(phase, parcels));
         }
     }
     // Between stretches nothing is under way between threads.
-    for half in [Half::Border, Half::Servers] {
-        meeting.collect(half, round, me, &mut parcels, |parcels| shard.take_in(last + 1, parcels));
+    for (half, round) in [(Half::Border, round), (Half::Interior, round.saturating_sub(1)), (Half::Interior, round)] {
+        meeting.collect(half, round, me, &mut parcels, |parcels| shard.take_in(stop, parcels));
     }
-    (meeting.agreed(round), round)
+    round
 }
 
-/// The way of a shard to a thread, with the windows to run, and its way back.
+/// The way of a shard to a thread, with the stretch to run, and its way back.
 struct Worker<A> {
     tasks: Sender<(Shard<A>, Stretch)>,
     done: Receiver<Shard<A>>,
@@ -255,21 +261,19 @@ impl<'scope, A: App + 'scope> Crew<'scope, A> {
 }
 
 impl<A: App> Crew<'_, A> {
-    /// Runs the windows from `first`, which has an event, to `stop`. Returns the next window with an event.
-    pub fn run(&mut self, shards: &mut Vec<Shard<A>>, first: u64, stop: u64) -> u64 {
+    /// Runs all boxes up to window `stop`; the first event is in window `first`.
+    pub fn run(&mut self, shards: &mut Vec<Shard<A>>, first: u64, stop: u64) {
         let stretch = Stretch { first, stop, round: self.round };
         let others = shards.split_off(1);
         for (shard, worker) in others.into_iter().zip(&self.others) {
             // A thread that is gone has failed, and is noticed below.
             let _ = worker.tasks.send((shard, stretch));
         }
-        let next;
-        (next, self.round) = run_stretch(&mut shards[0], self.meeting, stretch);
+        self.round = run_stretch(&mut shards[0], self.meeting, stretch);
         for worker in &self.others {
             let Some(shard) = receive(&worker.done) else { panic!("another thread of the simulation failed") };
             shards.push(shard);
         }
-        next
     }
 }
 
@@ -298,29 +302,32 @@ mod tests {
     }
 
     #[test]
-    fn every_thread_has_the_parcels_of_the_round_before_and_is_never_two_ahead() {
+    fn every_thread_has_the_parcels_of_the_rounds_before() {
         const THREADS: usize = 3;
         let meeting = Meeting::new(THREADS);
         let run = |me: usize| {
             let (mut outboxes, mut parcels) = (vec![Vec::new(); THREADS], Vec::new());
+            let others: Vec<usize> = meeting.others(me).collect();
             for round in 1..=2_000u64 {
-                for half in [Half::Border, Half::Servers] {
+                for (half, back) in [(Half::Interior, 2), (Half::Border, 1)] {
                     let mut seen = Vec::new();
-                    meeting.collect(half, round - 1, me, &mut parcels, |parcels| {
+                    let before = round.saturating_sub(back);
+                    meeting.collect(half, before, me, &mut parcels, |parcels| {
                         seen.extend(parcels.drain(..).map(|p| (p.node as usize, p.at)));
                     });
-                    let expected: Vec<(usize, u64)> = meeting.others(me).map(|from| (from, round - 1)).collect();
-                    assert_eq!(seen, if round == 1 { vec![] } else { expected });
-                    // Now and then a thread is so late that the others sleep.
-                    if round % 500 == me as u64 {
-                        std::thread::sleep(std::time::Duration::from_millis(20));
-                    }
-                    let others: Vec<usize> = meeting.others(me).collect();
+                    let expected: Vec<(usize, u64)> = others.iter().map(|&from| (from, before)).collect();
+                    assert_eq!(seen, if before == 0 { vec![] } else { expected });
+                }
+                // Now and then a thread is so late that the others sleep.
+                if round % 500 == me as u64 {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+                for half in [Half::Border, Half::Interior] {
                     others.iter().for_each(|&to| outboxes[to].push(parcel(me, round)));
                     meeting.end(half, round, me, &mut outboxes);
-                    let border = |thread: usize| meeting.progress[thread].done[0].load(Ordering::SeqCst);
-                    assert!(others.iter().all(|&other| border(other).abs_diff(border(me)) <= 1));
                 }
+                let ended = |thread: usize| meeting.progress[thread].done[1].load(Ordering::SeqCst);
+                assert!(others.iter().all(|&other| ended(other) + 2 >= ended(me)));
             }
         };
         std::thread::scope(|scope| {

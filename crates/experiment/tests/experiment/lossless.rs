@@ -242,7 +242,7 @@ fn a_pause_is_a_cause_until_its_xon_has_arrived() {
         senders = 12
         receiver = 15
         bytes = "256 KB"
-        rounds = 2
+        rounds = 4
     "#;
     let dir = Dir::new("world-xon");
     execute(text, 1, Some(dir.0.clone()));

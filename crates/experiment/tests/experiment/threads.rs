@@ -1,8 +1,12 @@
-//! Results do not depend on the number of threads, nor on how threads divide the boxes among themselves.
+//! Results do not depend on the number of threads, nor on how threads divide the boxes among themselves, nor on how much time
+//! a box simulates at once.
 
-use crate::worlds::{assert_same_bytes_on, execute};
+use crate::worlds::{assert_same_bytes_on, attempt, execute, load};
 use sluicenet_experiment::build;
+use sluicenet_records::{FlowRow, PauseRow, QueueRow, TcpRow, read};
 use sluicenet_scenario::Scenario;
+use sluicenet_testkit::Dir;
+use std::fmt::Write;
 
 /// With two threads by planes, with three and five by subtrees, or the other way round.
 const THREADS: [usize; 4] = [1, 2, 3, 5];
@@ -39,6 +43,43 @@ fn virtualised_servers_write_the_same_bytes_on_any_number_of_threads() {
         assert_same_bytes_on(&THREADS, &format!("virtualised-{name}"), |threads, dir| {
             drop(execute(&text, threads, Some(dir.0.clone())));
         });
+    }
+}
+
+#[test]
+fn boxes_of_two_colours_do_the_same_as_boxes_in_step() {
+    // Two leaves (8, 9) and two spines (10, 11): links join boxes of two colours. Then a spine has a triangle of switches on
+    // top, which no flow passes: three colours would be needed, and all boxes are simulated one window at a time.
+    let mut two = String::from("12 4 12\n8 9 10 11\n");
+    (0..8).for_each(|h| writeln!(two, "{h} {} 10Gbps 1us 0", 8 + h / 4).unwrap());
+    (0..4).for_each(|l| writeln!(two, "{} {} 10Gbps 1us 0", 8 + l / 2, 10 + l % 2).unwrap());
+    let triangle = "11 12 10Gbps 1us 0\n12 13 10Gbps 1us 0\n13 14 10Gbps 1us 0\n14 12 10Gbps 1us 0\n";
+    let three = two.replace("12 4 12\n8 9 10 11", "15 7 16\n8 9 10 11 12 13 14") + triangle;
+    for (transport, pfc) in [("tcp", false), ("tcp", true), ("roce", true)] {
+        let run = |name: &str, topology: &str, threads: usize| {
+            let dir = Dir::new(&format!("colours-{transport}-{pfc}-{name}-{threads}"));
+            let file = dir.file("topology.txt", topology);
+            let text = format!(
+                "[scenario]\nduration = \"9 ms\"\n[topology]\nkind = \"hpcc\"\nfile = \"{file}\"\nrouting = \"ecmp\"\n\
+                 [pfc]\nenabled = {pfc}\n\
+                 [record]\npauses = true\nqueues = \"17 us\"\nqueue_ports = [\"switch 0\", \"host 3\"]\ntcp = \"1 ms\"\n\
+                 [[workload]]\nkind = \"permutation\"\npattern = \"random\"\ntransport = \"{transport}\"\nbytes = \"200 KB\"\n\
+                 [[workload]]\nkind = \"incast\"\nreceiver = 7\nsenders = 6\nbytes = \"50 KB\"\nrounds = 3\ntransport = \"{transport}\"\n"
+            );
+            let loaded = load(&text, "t.toml", &dir.0).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            attempt(&loaded, threads, Some(dir.0.clone())).unwrap_or_else(|e| panic!("{e}"));
+            let flows: Vec<FlowRow> = read(&dir.0).unwrap();
+            let pauses: Vec<PauseRow> = read(&dir.0).unwrap();
+            let queues: Vec<QueueRow> = read(&dir.0).unwrap();
+            let tcp: Vec<TcpRow> = read(&dir.0).unwrap();
+            assert!(flows.len() >= 14 && pauses.is_empty() != pfc, "{} flows, {} pauses", flows.len(), pauses.len());
+            assert!(queues.iter().any(|q| q.bytes > 0), "{} samples", queues.len());
+            (flows, pauses, queues, tcp)
+        };
+        let in_phases = run("two", &two, 1);
+        assert_eq!(run("three", &three, 1), in_phases);
+        assert_eq!(run("three", &three, 2), in_phases);
+        assert_eq!(run("two", &two, 2), in_phases);
     }
 }
 

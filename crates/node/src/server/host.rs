@@ -68,7 +68,7 @@ pub struct Host {
     pub(super) to_wire: u64,
     /// Congestion notifications, which end in the adapter.
     pub(super) notified: u64,
-    pub(super) metadata: Vec<Packet>,
+    pub(super) metadata: Vec<(Instant, Packet)>,
     pub(super) pauses: Vec<PauseEvent>,
     pub(super) adapter: Adapter,
     machines: u8,

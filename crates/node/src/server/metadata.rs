@@ -15,12 +15,12 @@ impl Host {
         if packet.dst().host() == self.id {
             self.receive_metadata(now, &packet);
         } else {
-            self.metadata.push(packet);
+            self.metadata.push((now, packet));
         }
     }
 
-    /// Metadata for other servers since the last call.
-    pub fn take_metadata(&mut self, into: &mut Vec<Packet>) {
+    /// Metadata for other servers since the last call, each with the time at which it was sent.
+    pub fn take_metadata(&mut self, into: &mut Vec<(Instant, Packet)>) {
         into.append(&mut self.metadata);
     }
 

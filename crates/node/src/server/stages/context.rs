@@ -83,7 +83,7 @@ impl<'a> Context<'a> {
         }
     }
     /// Sends metadata to the peer stage of another server, ahead of the frames that are sent from now on.
-    pub fn send_metadata(&mut self, packet: Packet) {
-        self.host.metadata.push(packet);
+    pub fn send_metadata(&mut self, now: Instant, packet: Packet) {
+        self.host.metadata.push((now, packet));
     }
 }

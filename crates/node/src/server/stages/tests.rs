@@ -248,7 +248,7 @@ impl Pair {
                 }
                 let mut metadata = Vec::new();
                 self.servers[i].host_mut().take_metadata(&mut metadata);
-                for packet in metadata {
+                for (_, packet) in metadata {
                     let to = &mut self.servers[1 - i];
                     with_server!(to, s => s.receive_metadata(next, &packet, &mut self.pool, &mut woke));
                 }

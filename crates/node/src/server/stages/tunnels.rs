@@ -111,7 +111,7 @@ impl Tunnels {
         cx.release(at);
         self.consumed += 1;
         self.put += 1;
-        cx.send_metadata(self.tunnels.send(now, tunnel, packet));
+        cx.send_metadata(now, self.tunnels.send(now, tunnel, packet));
     }
 
     fn flow(&self, to: HostId) -> FlowKey {
