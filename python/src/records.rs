@@ -4,7 +4,7 @@ use crate::error;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use sluicenet_records::tables::TABLES;
-use sluicenet_records::{self as records, FlowRow, Kind, Manifest, measured_from, read_parts, stats};
+use sluicenet_records::{self as records, FlowRow, Kind, Manifest, measured_from, rows, stats};
 use sluicenet_report::{self as page, CellInput, Options};
 use sluicenet_scenario::json_schema;
 use std::path::PathBuf;
@@ -49,8 +49,9 @@ type Bucket = (u64, u64, usize, f64, f64, f64, f64);
 pub fn slowdown_by_size(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Vec<Bucket>> {
     let of_run = |path: &PathBuf| {
         let (warm_ps, mut flows) = (measured_from(path)?, Vec::new());
-        for part in read_parts::<FlowRow>(path)? {
-            flows.extend(stats::after_warmup(&part?, warm_ps).filter_map(|flow| flow.bytes.zip(flow.slowdown)));
+        for flow in rows::<FlowRow>(path)? {
+            let flow = flow?;
+            flows.extend(flow.bytes.zip(flow.slowdown).filter(|_| stats::is_after_warmup(&flow, warm_ps)));
         }
         Ok(stats::slowdown_by_size(&mut flows, stats::SIZE_BUCKETS))
     };

@@ -9,10 +9,10 @@ use sluicenet_experiment::run::{self, Figures, PHYSICAL_LOSSES, VIRTUAL_LOSSES};
 use sluicenet_experiment::sweep::{self, Setting, SweepRun, SweepSummary};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_records as records;
-use sluicenet_records::stats::Summary as Times;
+use sluicenet_records::stats::{Summary as Times, is_after_warmup};
 use sluicenet_records::{
     DropRow, Existing, FlowRow, Lock, Manifest, MarkRow, PortRow, QueryRow, RecordError, Sharing, measured_from, read,
-    read_parts,
+    rows,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -122,8 +122,8 @@ fn summarise(dir: &Path) -> Result<Summary, RecordError> {
     let measured = || queries.iter().filter(|q| !q.warmup);
     let warm_ps = measured_from(dir)?;
     let mut flows = Flows::default();
-    for part in read_parts::<FlowRow>(dir)? {
-        flows.add(&part?, warm_ps);
+    for flow in rows::<FlowRow>(dir)? {
+        flows.add(&flow?, warm_ps);
     }
     // Without a record of flows the queries still know theirs.
     if flows.started == 0 {
@@ -193,14 +193,13 @@ struct Flows {
 }
 
 impl Flows {
-    /// Takes flows in; times of those that began before `warm_ps` are left out.
-    fn add(&mut self, rows: &[FlowRow], warm_ps: u64) {
-        self.started += rows.len() as u64;
-        for row in rows {
-            self.open += u64::from(row.fct_ps.is_none() && row.start_ps >= warm_ps);
-            self.timeouts += u64::from(row.timeouts);
-            self.retransmissions += u64::from(row.retransmissions);
-            self.fct_ps.extend(row.fct_ps.filter(|_| row.start_ps >= warm_ps).map(|ps| ps as f64));
-        }
+    /// Takes a flow in; its time is left out if it began before `warm_ps`.
+    fn add(&mut self, row: &FlowRow, warm_ps: u64) {
+        let is_measured = is_after_warmup(row, warm_ps);
+        self.started += 1;
+        self.open += u64::from(row.fct_ps.is_none() && is_measured);
+        self.timeouts += u64::from(row.timeouts);
+        self.retransmissions += u64::from(row.retransmissions);
+        self.fct_ps.extend(row.fct_ps.filter(|_| is_measured).map(|ps| ps as f64));
     }
 }

@@ -6,8 +6,8 @@ use super::results::read_cell;
 use super::{interrupt, output};
 use sluicenet_experiment::estimate::expected_bytes;
 use sluicenet_experiment::run::{self, Figures, Options};
-use sluicenet_experiment::sweep::{Cell, longest_first};
-use sluicenet_records::{Existing, RunLog};
+use sluicenet_experiment::sweep::{Cell, Ran, longest_first};
+use sluicenet_records::{Existing, RunLog, Source};
 use sluicenet_report::CellInput;
 use sluicenet_scenario::Warning;
 use std::path::Path;
@@ -30,10 +30,10 @@ pub(super) struct Done {
 
 impl Done {
     /// The cell whose result is in its folder of `dir`.
-    pub fn read(cell: &Cell, dir: &Path, figures: Figures, kept: bool) -> Result<Done, Failure> {
+    pub fn read(cell: &Cell, dir: &Path, ran: Ran) -> Result<Done, Failure> {
         let dir = dir.join(&cell.folder);
-        let (log, page) = (RunLog::read(&dir).ok(), read_cell(&dir)?);
-        Ok(Done { folder: cell.folder.clone(), figures, log, page, kept })
+        let (log, page) = (RunLog::read(&dir).ok(), read_cell(Source::written(&dir, &ran.records))?);
+        Ok(Done { folder: cell.folder.clone(), figures: ran.figures, log, page, kept: ran.kept })
     }
 }
 
@@ -52,10 +52,9 @@ pub(super) fn run(
     quiet: bool,
 ) -> Result<Vec<Done>, Failure> {
     each(cells, workers, quiet, |cell, i, bar| {
-        let (figures, kept) = one_cell(cell, dir, existing, quiet, (bar, i))?;
-        // The outcome is freed before the records are read, and the records are reduced while they are read: each worker holds
+        // The world is freed before the records are read, and the records are reduced while they are read: each worker holds
         // one run in memory at a time.
-        Done::read(cell, dir, figures, kept)
+        Done::read(cell, dir, one_cell(cell, dir, existing, quiet, (bar, i))?)
     })
 }
 
@@ -103,15 +102,14 @@ pub(super) fn some<T: Send>(
     results.into_inner().unwrap_or_else(|e| e.into_inner()).into_iter().flatten().collect()
 }
 
-/// Runs one cell into its folder of `dir`, and tells the warnings of its build: its figures, and whether an earlier result
-/// was kept.
+/// Runs one cell into its folder of `dir`, and tells the warnings of its build.
 pub(super) fn one_cell(
     cell: &Cell,
     dir: &Path,
     existing: Existing,
     quiet: bool,
     (bar, index): (&Bar, usize),
-) -> Result<(Figures, bool), Failure> {
+) -> Result<Ran, Failure> {
     let progress = &mut |p: &run::Progress| bar.update(index, p);
     let interrupt = interrupt::of_a_run();
     let out = Some(dir.join(&cell.folder));
@@ -120,5 +118,5 @@ pub(super) fn one_cell(
         let tell = |w: &Warning| output::note(&format!("{}: {w}", cell.label));
         ran.warnings.iter().for_each(tell);
     }
-    Ok((ran.figures, ran.kept))
+    Ok(ran)
 }

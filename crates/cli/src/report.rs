@@ -23,7 +23,7 @@ impl Report {
         let dirs = cell_dirs(&self.dir)?;
         note_partial(&dirs, global);
         let inputs: Vec<CellInput> =
-            dirs.iter().map(|d| read_cell(d)).collect::<Result<_, _>>().map_err(Failure::into_input)?;
+            dirs.iter().map(read_cell).collect::<Result<_, _>>().map_err(Failure::into_input)?;
         let path = self.output.unwrap_or_else(|| self.dir.join(REPORT));
         let page = report::html(&inputs, &Options { title: None, rerun: rerun::of(&dirs) });
         files::write(&path, &page).map_err(Failure::into_input)?;

@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use super::{Global, output};
 use sluicenet_experiment::sweep::SweepSummary;
-use sluicenet_records::{Manifest, Status, measured_from};
+use sluicenet_records::{Manifest, Source, Status, measured_from};
 use sluicenet_report::CellInput;
 use std::path::{Path, PathBuf};
 
@@ -44,8 +44,9 @@ pub(super) fn note_partial(dirs: &[PathBuf], global: Global) {
 }
 
 /// Reads a result for the page, without the warm-up.
-pub(super) fn read_cell(dir: &Path) -> Result<CellInput, Failure> {
-    Ok(CellInput::read(dir, measured_from(dir)?)?)
+pub(super) fn read_cell<'a>(source: impl Into<Source<'a>>) -> Result<CellInput, Failure> {
+    let source = source.into();
+    Ok(CellInput::read(source, measured_from(source)?)?)
 }
 
 /// The folders of a sweep in its own order; empty if the directory has no summary.

@@ -11,7 +11,7 @@ use super::{Global, Overrides, estimate, interrupt, output};
 use sluicenet_experiment::run::{self, Figures, Job, Options};
 use sluicenet_profile::Profiler;
 use sluicenet_proto::time::Instant;
-use sluicenet_records::{Existing, Profile, RunLog, SUMMARY};
+use sluicenet_records::{Existing, LastParts, Profile, RunLog, SUMMARY, Source};
 use sluicenet_report as report;
 use sluicenet_scenario::Scenario;
 use std::path::{Path, PathBuf};
@@ -144,6 +144,7 @@ impl Run {
         let outcome = run::run(&job, options);
         bar.clear();
         let profiled = profiler.map(Profiler::finish);
+        let mut records = LastParts::default();
         let (figures, log, profile) = match outcome? {
             Some(outcome) => {
                 if !global.quiet {
@@ -160,6 +161,7 @@ impl Run {
                     packets_end_to_end: outcome.totals.end_to_end,
                     ..RunLog::default()
                 };
+                records = outcome.records;
                 (figures, Some(log), profiled.map(|profiled| profiled.profile))
             }
             None => {
@@ -167,7 +169,7 @@ impl Run {
                 (figures, log, None)
             }
         };
-        self.print(&figures, log.as_ref(), profile.as_ref(), global)?;
+        self.print(&figures, log.as_ref(), profile.as_ref(), &records, global)?;
         verdict(&figures)
     }
 
@@ -200,6 +202,7 @@ impl Run {
         figures: &Figures,
         log: Option<&RunLog>,
         profile: Option<&Profile>,
+        records: &LastParts,
         global: Global,
     ) -> Result<(), Failure> {
         let mut printed = Printed::new(figures, log);
@@ -208,7 +211,7 @@ impl Run {
         if let Some(dir) = &self.output {
             let page = dir.join(REPORT);
             let options = report::Options { title: None, rerun: vec![again()] };
-            files::write(&page, &report::html(&[read_cell(dir)?], &options))?;
+            files::write(&page, &report::html(&[read_cell(Source::written(dir, records))?], &options))?;
             printed.records = Some(dir.display().to_string());
             printed.report = Some(page.display().to_string());
             where_to = format!("\n  records  {}\n  report   {}\n", dir.display(), page.display());

@@ -9,7 +9,9 @@ use super::slurm::{JobArray, check_build, tasks_for};
 use super::table::{NONE, Table, count, counted, short, time};
 use super::{Global, Overrides, interrupt, output};
 use sluicenet_experiment::estimate::expected_bytes;
-use sluicenet_experiment::sweep::{self, Cell, Configuration, Found, Shard, SweepRun, SweepSummary, longest_first};
+use sluicenet_experiment::sweep::{
+    self, Cell, Configuration, Found, Ran, Shard, SweepRun, SweepSummary, longest_first,
+};
 use sluicenet_records::{Existing, RunLog, Sharing, claim_sweep};
 use sluicenet_report as report;
 use sluicenet_report::explain::{self, Group, Seen};
@@ -125,7 +127,7 @@ impl Sweep {
         sweep::check_same(cells, &self.output).map_err(Failure::input)?;
         let workers = self.workers.map_or_else(cells::cores, usize::from);
         let ran = cells::some(cells, &chosen, workers, global.quiet, |cell, i, bar| {
-            let (figures, _) = cells::one_cell(cell, &self.output, Existing::Resume, global.quiet, (bar, i))?;
+            let figures = cells::one_cell(cell, &self.output, Existing::Resume, global.quiet, (bar, i))?.figures;
             Ok((cell.folder.clone(), figures.status))
         })?;
         if global.json {
@@ -191,7 +193,7 @@ fn gathered(cells: &[Cell], dir: &Path) -> Result<Vec<Done>, Failure> {
         }
     }
     if missing.is_empty() {
-        return done.into_iter().map(|(cell, figures)| Done::read(cell, dir, figures, true)).collect();
+        return done.into_iter().map(|(cell, figures)| Done::read(cell, dir, Ran::kept(figures))).collect();
     }
     let names: String =
         missing.iter().take(NAMED_MAX).map(|(_, name)| format!("\n  missing: {}/{name}", dir.display())).collect();

@@ -2,7 +2,7 @@
 
 use super::error::{ExportError, Missing};
 use sluicenet_records::tables::Row;
-use sluicenet_records::{Manifest, PauseRow, PortRow, Status, read, read_parts};
+use sluicenet_records::{Manifest, PauseRow, PortRow, Status, read, rows};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -67,11 +67,9 @@ impl Run {
         meter: &mut Meter<'_>,
         mut see: impl FnMut(R) -> Result<(), ExportError>,
     ) -> Result<(), ExportError> {
-        for part in read_parts::<R>(&self.dir)? {
-            for row in part? {
-                meter.step();
-                see(row)?;
-            }
+        for row in rows::<R>(&self.dir)? {
+            meter.step();
+            see(row?)?;
         }
         Ok(())
     }

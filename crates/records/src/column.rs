@@ -5,6 +5,13 @@ use std::collections::HashMap;
 use super::tables::{ColumnSpec, Row, TableSpec};
 use super::value::{Kind, Text, Value};
 
+/// Rows for which the first one reserves room: memory of this size comes from the system, which moves it without copying when
+/// a column grows, and provides it only as it is used.
+const FIRST_ROWS: usize = 1 << 15;
+
+/// Strings of a pool that are compared one by one before a hash is computed.
+const FEW_TEXTS: usize = 8;
+
 /// The rows of a part, with a vector for each column.
 pub(super) struct Columns {
     /// The table of the rows.
@@ -21,11 +28,15 @@ impl Columns {
     }
 
     pub fn push<R: Row>(&mut self, row: &R) {
-        row.visit(&mut |column, value| self.columns[column].push(value));
+        if self.rows == 0 {
+            self.columns.iter_mut().for_each(|column| column.data.reserve(FIRST_ROWS));
+        }
+        row.visit(&mut |column, value| self.columns[column].push(value, self.rows));
         self.rows += 1;
     }
 
     /// Row `index` as its struct. The error is the index of a column with an invalid value.
+    #[inline]
     pub fn row<R: Row>(&self, index: usize) -> Result<R, usize> {
         R::from_values(&|column| self.columns[column].get(index))
     }
@@ -95,7 +106,9 @@ impl Column {
         Column { defined: Vec::new(), data }
     }
 
-    fn push(&mut self, value: Value<'_>) {
+    /// Appends the value of row `row`.
+    #[inline(always)]
+    fn push(&mut self, value: Value<'_>, row: usize) {
         let is_null = matches!(value, Value::Null);
         match (&mut self.data, value) {
             (Data::Int32(slots), Value::Int(n)) => slots.push(n as u32 as i32),
@@ -106,15 +119,13 @@ impl Column {
             (data, Value::Null) => data.push_zero(),
             (_, other) => unreachable!("a row's own schema does not accept {other:?}"),
         }
-        let rows = self.data.len();
-        if is_null && self.defined.is_empty() {
-            self.defined.resize(rows - 1, 1);
-        }
         if is_null || !self.defined.is_empty() {
+            self.defined.resize(row, 1);
             self.defined.push(!is_null as i16);
         }
     }
 
+    #[inline(always)]
     pub fn get(&self, row: usize) -> Value<'_> {
         if self.defined.get(row) == Some(&0) {
             return Value::Null;
@@ -130,13 +141,13 @@ impl Column {
 }
 
 impl Data {
-    fn len(&self) -> usize {
+    fn reserve(&mut self, rows: usize) {
         match self {
-            Data::Int32(slots) => slots.len(),
-            Data::Int64(slots) => slots.len(),
-            Data::Real(slots) => slots.len(),
-            Data::Bool(slots) => slots.len(),
-            Data::Text(slots, _) => slots.len(),
+            Data::Int32(slots) => slots.reserve(rows),
+            Data::Int64(slots) => slots.reserve(rows),
+            Data::Real(slots) => slots.reserve(rows),
+            Data::Bool(slots) => slots.reserve(rows),
+            Data::Text(slots, _) => slots.reserve(rows),
         }
     }
 
@@ -167,8 +178,12 @@ impl TextPool {
 
     /// The index of `text`. Only the first time, `own` makes an owned string of it.
     pub fn intern_with(&mut self, text: &str, own: impl FnOnce() -> Text) -> u32 {
-        // Neighbouring rows mostly repeat the string: one comparison instead of a hash.
+        // Neighbouring rows mostly repeat the string, and most pools have few: some comparisons instead of a hash.
         if self.strings.get(self.last as usize).is_some_and(|last| **last == *text) {
+            return self.last;
+        }
+        if let Some(id) = self.strings.iter().take(FEW_TEXTS).position(|known| **known == *text) {
+            self.last = id as u32;
             return self.last;
         }
         self.last = match self.index.get(text) {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::column::Columns;
 use super::error::RecordError;
@@ -75,7 +76,7 @@ pub fn diff(a: &Path, b: &Path) -> Result<Diff, RecordError> {
 }
 
 fn diff_table(table: &'static TableSpec, a: &Path, b: &Path) -> Result<TableDiff, RecordError> {
-    let (mut a, mut b) = (Cursor::new(parts(a, table)?), Cursor::new(parts(b, table)?));
+    let (mut a, mut b) = (Cursor::new(parts(a.into(), table)?), Cursor::new(parts(b.into(), table)?));
     let mut sums = vec![[Mean::default(); 2]; table.columns.len()];
     let mut rows = (0, 0);
     let mut first = None;
@@ -120,7 +121,7 @@ fn is_name(column: &str) -> bool {
 /// Walks the rows of a table over its parts.
 struct Cursor {
     waiting: std::vec::IntoIter<PartFile>,
-    part: Option<Columns>,
+    part: Option<Arc<Columns>>,
     row: usize,
 }
 
@@ -137,7 +138,7 @@ impl Cursor {
             self.part = Some(file.decode()?);
             self.row = 0;
         }
-        Ok(self.part.as_ref().map(|part| (part, self.row)))
+        Ok(self.part.as_deref().map(|part| (part, self.row)))
     }
 }
 

@@ -46,11 +46,11 @@ pub use files::{
 pub use manifest::{Input, Manifest, PartInfo, RunInfo, RunLog, Status, peak_rss_bytes, sha256_hex};
 pub use new_file::NewFile;
 pub use profile::{FOLDED, PROFILE, Profile, StageShare};
-pub use reader::{measured_from, read, read_parts};
+pub use reader::{Rows, Source, measured_from, read, rows};
 pub use sheet::{SheetColumn, SheetValues, write_sheet};
 pub use tables::{
     BumpRow, DropRow, EstimateRow, FlowRow, LimiterRow, MarkRow, PauseRow, PortRow, QueryRow, QueueRow, StormRow,
     TcpRow,
 };
 pub use value::{Cell, Kind, Text, Value};
-pub use writer::{Options, RecordWriter};
+pub use writer::{LastParts, Options, RecordWriter};

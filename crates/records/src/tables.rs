@@ -29,9 +29,9 @@ pub trait Row: Sized + 'static {
     /// The table the row belongs to.
     const TABLE: &'static TableSpec;
     /// Shows every field to `see`, in order.
-    fn visit<'a>(&'a self, see: &mut dyn FnMut(usize, Value<'a>));
+    fn visit<'a>(&'a self, see: &mut impl FnMut(usize, Value<'a>));
     /// Makes a row from its values; the error is the index of a column with an invalid value.
-    fn from_values<'a>(get: &dyn Fn(usize) -> Value<'a>) -> Result<Self, usize>;
+    fn from_values<'a>(get: &impl Fn(usize) -> Value<'a>) -> Result<Self, usize>;
 }
 
 // One definition gives the struct, the schema and both directions, so that these always agree.
@@ -53,13 +53,15 @@ macro_rules! tables {
                     },)*],
                 };
 
-                fn visit<'a>(&'a self, see: &mut dyn FnMut(usize, Value<'a>)) {
+                #[inline]
+                fn visit<'a>(&'a self, see: &mut impl FnMut(usize, Value<'a>)) {
                     let mut column = 0;
                     $(see(column, self.$field.value()); column += 1;)*
                     debug_assert_eq!(column, Self::TABLE.columns.len());
                 }
 
-                fn from_values<'a>(get: &dyn Fn(usize) -> Value<'a>) -> Result<Self, usize> {
+                #[inline]
+                fn from_values<'a>(get: &impl Fn(usize) -> Value<'a>) -> Result<Self, usize> {
                     let mut columns = 0..;
                     $(
                         let column = columns.next().unwrap_or_default();

@@ -42,7 +42,7 @@ fn write_sample(dir: &Path, options: Options) -> Manifest {
         records.write(&[flow(i)]).unwrap();
         records.write(&[pause(i)]).unwrap();
     }
-    records.finish(Status::Complete).unwrap()
+    records.finish(Status::Complete).unwrap().0
 }
 
 fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
@@ -85,6 +85,19 @@ fn same_rows_give_the_same_bytes() {
     for ((name, bytes), (other, other_bytes)) in a.iter().zip(&b) {
         assert!(name == other && bytes == other_bytes, "{name} differs from {other}");
     }
+}
+
+#[test]
+fn the_last_parts_are_read_from_memory() {
+    let dir = Dir::new("records-last");
+    let options = Options { part_rows: 100, ..Options::default() };
+    let mut records = RecordWriter::create(&dir.0, run(), options).unwrap();
+    let flows: Vec<FlowRow> = (0..250).map(flow).collect();
+    records.write(&flows).unwrap();
+    let (_, last) = records.finish(Status::Complete).unwrap();
+    fs::write(dir.0.join("flows-00002.parquet"), "damaged").unwrap();
+    assert_eq!(read::<FlowRow>(Source::written(&dir.0, &last)).unwrap(), flows);
+    assert!(read::<FlowRow>(&dir.0).unwrap_err().to_string().contains("flows-00002.parquet: damaged"));
 }
 
 #[test]

@@ -181,6 +181,7 @@ macro_rules! integer_cells {
             fn value(&self) -> Value<'_> {
                 Value::Int(*self as u64)
             }
+            #[inline]
             fn from_value(value: Value<'_>) -> Option<$type> {
                 match value {
                     Value::Int(n) => n.try_into().ok(),
@@ -198,6 +199,7 @@ impl Cell for f64 {
     fn value(&self) -> Value<'_> {
         Value::Real(*self)
     }
+    #[inline]
     fn from_value(value: Value<'_>) -> Option<f64> {
         match value {
             Value::Real(x) => Some(x),
@@ -212,6 +214,7 @@ impl Cell for bool {
     fn value(&self) -> Value<'_> {
         Value::Bool(*self)
     }
+    #[inline]
     fn from_value(value: Value<'_>) -> Option<bool> {
         match value {
             Value::Bool(b) => Some(b),
@@ -226,6 +229,7 @@ impl Cell for Text {
     fn value(&self) -> Value<'_> {
         Value::Text(self)
     }
+    #[inline]
     fn from_value(value: Value<'_>) -> Option<Text> {
         match value {
             Value::Text(t) => Some(t.clone()),
@@ -241,6 +245,7 @@ impl<C: Cell> Cell for Option<C> {
     fn value(&self) -> Value<'_> {
         self.as_ref().map_or(Value::Null, C::value)
     }
+    #[inline]
     fn from_value(value: Value<'_>) -> Option<Option<C>> {
         match value {
             Value::Null => Some(None),

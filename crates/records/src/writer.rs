@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::column::Columns;
 use super::error::RecordError;
@@ -27,6 +28,17 @@ impl Default for Options {
     fn default() -> Options {
         // About 35 MB of flows in memory and 5 MB on disk: few files, and a kill loses little.
         Options { part_rows: 1 << 18, csv: false }
+    }
+}
+
+/// The parts of a result that were written last, by the names of their files: as long as they are in memory, nobody need
+/// read their files.
+#[derive(Clone, Default)]
+pub struct LastParts(pub(super) Vec<(String, Arc<Columns>)>);
+
+impl std::fmt::Debug for LastParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(file, _)| file)).finish()
     }
 }
 
@@ -84,13 +96,15 @@ impl RecordWriter {
         self.manifest.write(&self.dir)
     }
 
-    /// Writes the remaining rows, and the status of the run in the manifest.
-    pub fn finish(mut self, status: Status) -> Result<Manifest, RecordError> {
+    /// Writes the remaining rows, and the status of the run in the manifest. The parts written last stay in memory for who
+    /// reads the result next.
+    pub fn finish(mut self, status: Status) -> Result<(Manifest, LastParts), RecordError> {
+        let mut last = LastParts::default();
         for table in 0..TABLES.len() {
             let (columns, next_part) = &self.tables[table];
             // An empty table still gets a part: `flows-*.parquet` then matches a file in every result.
             if columns.rows > 0 || *next_part == 0 && table < RARE {
-                self.write_part(table)?;
+                last.0.push(self.write_part(table)?);
             }
         }
         self.manifest.status = status;
@@ -98,7 +112,7 @@ impl RecordWriter {
         let place = |part: &PartInfo| (TABLES.iter().position(|t| t.name == part.table), part.file.clone());
         self.manifest.parts.sort_by_key(place);
         self.manifest.write(&self.dir)?;
-        Ok(self.manifest)
+        Ok((self.manifest, last))
     }
 
     /// Ends a result after an error, and writes as much of the reason and the rows as the disk takes.
@@ -109,7 +123,8 @@ impl RecordWriter {
         let _ = self.flush();
     }
 
-    fn write_part(&mut self, table: usize) -> Result<(), RecordError> {
+    /// Writes the rows of a table as its next part. Returns the name of the file and the rows.
+    fn write_part(&mut self, table: usize) -> Result<(String, Arc<Columns>), RecordError> {
         let (columns, next_part) = &mut self.tables[table];
         let file = part_name(columns.table.name, *next_part, "parquet");
         let path = self.dir.join(&file);
@@ -120,10 +135,10 @@ impl RecordWriter {
         }
         write_file(&path, &bytes)?;
         let (table, rows, sha256) = (columns.table.name.into(), columns.rows as u64, sha256_hex(&bytes));
-        self.manifest.parts.push(PartInfo { table, file, rows, sha256 });
+        self.manifest.parts.push(PartInfo { table, file: file.clone(), rows, sha256 });
         *next_part += 1;
-        *columns = Columns::new(columns.table);
-        Ok(())
+        let empty = Columns::new(columns.table);
+        Ok((file, Arc::new(std::mem::replace(columns, empty))))
     }
 }
 

@@ -26,15 +26,14 @@ mod tables;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 pub use loss_locations::{Level, LossLocation};
 use over_time::Course;
 pub use over_time::{OverTime, Points, paused_over_time, payload_over_time};
 use sluicenet_experiment::run::{Figures, Streams};
-use sluicenet_records::stats::after_warmup;
+use sluicenet_records::stats::is_after_warmup;
 use sluicenet_records::{
-    DropRow, FlowRow, Manifest, Profile, QueryRow, RecordError, RunInfo, Status, read, read_parts,
+    DropRow, FlowRow, Manifest, Profile, QueryRow, RecordError, RunInfo, Source, Status, read, rows,
 };
 pub use summary::{FlowSamples, FlowSummary, KindSummary, Times, reasons};
 
@@ -71,8 +70,13 @@ pub struct CellInput {
 }
 
 impl CellInput {
-    /// Reads a result directory; flows that began before `warmup_ps` are left out. Flows are read a part at a time.
-    pub fn read(dir: &Path, warmup_ps: u64) -> Result<CellInput, RecordError> {
+    /// Reads a result; flows that began before `warmup_ps` are left out. Flows are read a part at a time.
+    pub fn read<'a>(source: impl Into<Source<'a>>, warmup_ps: u64) -> Result<CellInput, RecordError> {
+        CellInput::read_source(source.into(), warmup_ps)
+    }
+
+    fn read_source(source: Source<'_>, warmup_ps: u64) -> Result<CellInput, RecordError> {
+        let dir = source.dir;
         let Manifest { run, status, .. } = Manifest::read(dir)?;
         let (mut samples, mut recorded) = (FlowSamples::default(), false);
         let (mut timeouts, mut retransmissions) = (0, 0);
@@ -80,22 +84,24 @@ impl CellInput {
         // A run that did not end has no course on the page.
         let end_ps = figures.as_ref().map_or(0.0, |figures| figures.simulated_us * 1e6);
         let mut course = Course::new(figures.as_ref(), end_ps);
-        for part in read_parts::<FlowRow>(dir)? {
-            let part = part?;
-            recorded |= !part.is_empty();
-            timeouts += part.iter().map(|flow| u64::from(flow.timeouts)).sum::<u64>();
-            retransmissions += part.iter().map(|flow| u64::from(flow.retransmissions)).sum::<u64>();
-            part.iter().for_each(|flow| course.add(flow));
-            samples.add(after_warmup(&part, warmup_ps));
+        for flow in rows::<FlowRow>(source)? {
+            let flow = flow?;
+            recorded = true;
+            timeouts += u64::from(flow.timeouts);
+            retransmissions += u64::from(flow.retransmissions);
+            course.add(&flow);
+            if is_after_warmup(&flow, warmup_ps) {
+                samples.add(&flow);
+            }
         }
-        let queries: Vec<QueryRow> = read(dir)?;
+        let queries: Vec<QueryRow> = read(source)?;
         if !recorded {
             // Without a record of flows the queries still know theirs.
             timeouts = queries.iter().map(|query| u64::from(query.timeouts)).sum();
             retransmissions = queries.iter().map(|query| u64::from(query.retransmissions)).sum();
         }
-        let dropped: Vec<DropRow> = read(dir)?;
-        let (drops, levels) = summary::loss_locations(&read(dir)?, &dropped);
+        let dropped: Vec<DropRow> = read(source)?;
+        let (drops, levels) = summary::loss_locations(&read(source)?, &dropped);
         Ok(CellInput {
             run,
             status,
@@ -110,7 +116,7 @@ impl CellInput {
             drops,
             reasons: summary::reasons(&dropped),
             levels,
-            over_time: course.finish(dir)?,
+            over_time: course.finish(source)?,
         })
     }
 }

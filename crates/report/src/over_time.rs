@@ -2,7 +2,7 @@
 //! page takes no more for a long run than for a short one.
 
 use sluicenet_experiment::run::Figures;
-use sluicenet_records::{FlowRow, PauseRow, QueueRow, RecordError, read_parts};
+use sluicenet_records::{FlowRow, PauseRow, QueueRow, RecordError, Source, rows};
 use std::path::Path;
 
 /// Intervals of a run: about as many as a panel has points to show.
@@ -51,13 +51,14 @@ impl Course {
         self.payload.spread(start, end, 1e3 * bits / (end - start).max(1.0));
     }
 
-    /// With the pauses and queues in `dir`.
-    pub fn finish(self, dir: &Path) -> Result<OverTime, RecordError> {
+    /// With the pauses and queues of the result.
+    pub fn finish(self, source: Source<'_>) -> Result<OverTime, RecordError> {
         let Course { end_ps, payload, .. } = self;
-        let paused = paused(dir, end_ps)?;
+        let paused = paused(source, end_ps)?;
         let mut queue = Bins::new(end_ps);
-        for part in read_parts::<QueueRow>(dir)? {
-            part?.iter().for_each(|sample| queue.raise(sample.time_ps as f64, sample.bytes as f64));
+        for sample in rows::<QueueRow>(source)? {
+            let sample = sample?;
+            queue.raise(sample.time_ps as f64, sample.bytes as f64);
         }
         Ok(OverTime { end_ps, payload_gbps: payload.used(), paused: paused.used(), queue_bytes: queue.used() })
     }
@@ -81,8 +82,8 @@ pub type Points = (Vec<f64>, Vec<f64>);
 pub fn payload_over_time(dir: &Path) -> Result<Points, RecordError> {
     let figures = Figures::saved(dir);
     let mut course = Course::new(figures.as_ref(), end_ps(dir, figures.as_ref())?);
-    for part in read_parts::<FlowRow>(dir)? {
-        part?.iter().for_each(|flow| course.add(flow));
+    for flow in rows::<FlowRow>(dir)? {
+        course.add(&flow?);
     }
     Ok(points(course.end_ps, course.payload.used()))
 }
@@ -93,7 +94,7 @@ pub fn payload_over_time(dir: &Path) -> Result<Points, RecordError> {
 /// Records that cannot be read.
 pub fn paused_over_time(dir: &Path) -> Result<Points, RecordError> {
     let end_ps = end_ps(dir, Figures::saved(dir).as_ref())?;
-    Ok(points(end_ps, paused(dir, end_ps)?.values))
+    Ok(points(end_ps, paused(dir.into(), end_ps)?.values))
 }
 
 fn points(end_ps: f64, values: Vec<f64>) -> Points {
@@ -111,22 +112,23 @@ fn end_ps(dir: &Path, figures: Option<&Figures>) -> Result<f64, RecordError> {
     }
     let end_ps = |start_ps: u64, lasted_ps: Option<u64>| start_ps.saturating_add(lasted_ps.unwrap_or(0));
     let mut last_ps = 0;
-    for part in read_parts::<FlowRow>(dir)? {
-        last_ps = part?.iter().map(|flow| end_ps(flow.start_ps, flow.fct_ps)).fold(last_ps, u64::max);
+    for flow in rows::<FlowRow>(dir)? {
+        let flow = flow?;
+        last_ps = last_ps.max(end_ps(flow.start_ps, flow.fct_ps));
     }
-    for part in read_parts::<PauseRow>(dir)? {
-        last_ps = part?.iter().map(|pause| end_ps(pause.start_ps, pause.duration_ps)).fold(last_ps, u64::max);
+    for pause in rows::<PauseRow>(dir)? {
+        let pause = pause?;
+        last_ps = last_ps.max(end_ps(pause.start_ps, pause.duration_ps));
     }
     Ok(last_ps as f64)
 }
 
-fn paused(dir: &Path, end_ps: f64) -> Result<Bins, RecordError> {
+fn paused(source: Source<'_>, end_ps: f64) -> Result<Bins, RecordError> {
     let mut paused = Bins::new(end_ps);
-    for part in read_parts::<PauseRow>(dir)? {
-        for pause in part? {
-            let start = pause.start_ps as f64;
-            paused.spread(start, pause.duration_ps.map_or(end_ps, |d| start + d as f64), 1.0);
-        }
+    for pause in rows::<PauseRow>(source)? {
+        let pause = pause?;
+        let start = pause.start_ps as f64;
+        paused.spread(start, pause.duration_ps.map_or(end_ps, |d| start + d as f64), 1.0);
     }
     Ok(paused)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::loss_locations::{Level, LossLocation};
-use sluicenet_records::stats::{SIZE_BUCKETS, SizeBucket, Summary, percentile, slowdown_by_size};
+use sluicenet_records::stats::{SIZE_BUCKETS, SizeBucket, Summary, by_size, percentile, slowdown_by_size};
 use sluicenet_records::{DropRow, FlowRow, PortRow, QueryRow, Text};
 
 /// Steps of a distribution curve: more than a panel has pixels across is invisible.
@@ -99,16 +99,12 @@ struct KindSamples {
 }
 
 impl FlowSamples {
-    /// Takes flows in.
-    pub fn add<'a>(&mut self, flows: impl IntoIterator<Item = &'a FlowRow>) {
-        for flow in flows {
-            // Kinds are few, and looking one up needs no copy of its name.
-            if !self.kinds.contains_key(&flow.kind) {
-                self.kinds.insert(flow.kind.clone(), KindSamples::default());
-            }
-            if let Some(kind) = self.kinds.get_mut(&flow.kind) {
-                kind.add(flow);
-            }
+    /// Takes a flow in.
+    pub fn add(&mut self, flow: &FlowRow) {
+        // Kinds are few, and looking one up needs no copy of its name.
+        match self.kinds.get_mut(&flow.kind) {
+            Some(kind) => kind.add(flow),
+            None => self.kinds.entry(flow.kind.clone()).or_default().add(flow),
         }
     }
 
@@ -117,6 +113,7 @@ impl FlowSamples {
         let mut kinds = BTreeMap::new();
         let (mut fct_ps, mut slowdown, mut unfinished) = (Vec::new(), Vec::new(), 0);
         for (name, mut kind) in self.kinds {
+            kind.slowdown.sort_by(by_size);
             let mut slowdowns: Vec<f64> = kind.slowdown.iter().map(|flow| flow.1).collect();
             let (fct, slow) = (Summary::of(&mut kind.fct_ps), Summary::of(&mut slowdowns));
             unfinished += kind.sums.flows - fct.count as u64;

@@ -8,6 +8,7 @@ use super::*;
 use sluicenet_experiment::run::{Stream, Streams};
 use sluicenet_records::{DropRow, Input, PortRow, Profile, StageShare, Text};
 use sluicenet_testkit::Dir;
+use std::path::Path;
 
 const MS: f64 = 1e9;
 
@@ -94,7 +95,7 @@ fn cell(axes: &[(&str, &str)], rng: &mut Rng, seed: u64, (typical, late): (f64, 
             }
         })
         .collect();
-    flows.add(&background);
+    background.iter().for_each(|flow| flows.add(flow));
     let lossy = |letter: usize| fc.as_bytes()[letter] == b'L';
     let (virtually, physically) = (lossy(0) as u64, lossy(1) as u64);
     let pause = 1 - physically;

@@ -18,8 +18,8 @@ use sluicenet_proto::netbump::QueueId;
 use sluicenet_proto::tcp::Tcp;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_records::{
-    BumpRow, DropRow, EstimateRow, LimiterRow, MarkRow, PauseRow, PortRow, QueueRow, RecordError, RecordWriter, Status,
-    StormRow, TcpRow, Text,
+    BumpRow, DropRow, EstimateRow, LastParts, LimiterRow, MarkRow, PauseRow, PortRow, QueueRow, RecordError,
+    RecordWriter, Status, StormRow, TcpRow, Text,
 };
 use sluicenet_scenario::{Hosts, Record, Scenario};
 use sluicenet_sim::world::{Node, NodeRef};
@@ -209,6 +209,8 @@ pub struct Collected {
     pub marked: u64,
     /// Congestion notifications that switches sent.
     pub notifications: u64,
+    /// The records that are still in memory.
+    pub records: LastParts,
 }
 
 /// Turns epochs into rows.
@@ -432,10 +434,8 @@ impl Collector {
         }
         // Only rows are left: they need not share the memory with the world.
         drop(engine);
-        if let Some(w) = writer {
-            w.finish(status)?;
-        }
-        Ok(Collected { seen, pauses, marked, notifications })
+        let records = writer.map(|w| w.finish(status)).transpose()?.map_or_else(LastParts::default, |(_, last)| last);
+        Ok(Collected { seen, pauses, marked, notifications, records })
     }
 
     /// The rows of the markers of box `n`.

@@ -118,6 +118,7 @@ pub(super) fn execute(
     (outcome.cpu_s, outcome.wall_s) = (clock() - cpu, wall.elapsed().as_secs_f64());
     outcome.pauses = collected.pauses;
     (outcome.marked, outcome.notifications) = (collected.marked, collected.notifications);
+    outcome.records = collected.records;
     outcome.take(collected.seen);
     keep(job, &outcome, options.out.as_deref(), options.threads)?;
     Ok(outcome)

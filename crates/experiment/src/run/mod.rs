@@ -18,8 +18,8 @@ pub use figures::{Completion, Figures, XcoTotals, ZBridgeTotals, us};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_records::{
-    Existing, Found, Input, Options as RecordOptions, QueryRow, RecordError, RecordWriter, RunInfo, RunLog, claim,
-    lock, peak_rss_bytes, sha256_hex,
+    Existing, Found, Input, LastParts, Options as RecordOptions, QueryRow, RecordError, RecordWriter, RunInfo, RunLog,
+    claim, lock, peak_rss_bytes, sha256_hex,
 };
 use sluicenet_scenario::{self as scenario, Level, Quantity, Scenario, Warning};
 use sluicenet_sim::RunEnd;
@@ -141,6 +141,8 @@ pub struct Outcome {
     pub line_mbps: f64,
     /// Warnings of the build.
     pub warnings: Vec<Warning>,
+    /// The records that are still in memory.
+    pub records: LastParts,
 }
 
 /// Sums over flows.
@@ -194,6 +196,7 @@ impl Outcome {
             wall_s: 0.0,
             line_mbps: 0.0,
             warnings,
+            records: LastParts::default(),
         }
     }
 

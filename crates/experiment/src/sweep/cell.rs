@@ -2,7 +2,8 @@
 
 use crate::run::{self, Figures, Job, Options, RunError};
 use sluicenet_records::{
-    self as records, Existing, Manifest, RecordError, Status, check_same_sweep, claim, lock, remove_other_runs,
+    self as records, Existing, LastParts, Manifest, RecordError, Status, check_same_sweep, claim, lock,
+    remove_other_runs,
 };
 use sluicenet_scenario::{self as scenario, Loaded, Warning, folder_name};
 use std::path::Path;
@@ -29,6 +30,15 @@ pub struct Ran {
     pub kept: bool,
     /// Warnings of the build; none of a kept one.
     pub warnings: Vec<Warning>,
+    /// The records that are still in memory; none of a kept one.
+    pub records: LastParts,
+}
+
+impl Ran {
+    /// A cell with the result of an earlier run.
+    pub fn kept(figures: Figures) -> Ran {
+        Ran { figures, kept: true, warnings: Vec::new(), records: LastParts::default() }
+    }
 }
 
 /// What a cell's folder holds.
@@ -133,14 +143,15 @@ impl Cell {
         let mut outcome = go(existing)?;
         if outcome.is_none() {
             if let Some(figures) = out.as_deref().and_then(Figures::saved) {
-                return Ok(Ran { figures, kept: true, warnings: Vec::new() });
+                return Ok(Ran::kept(figures));
             }
             // Complete records without figures: the run was killed between the two.
             outcome = go(Existing::Force)?;
         }
         match outcome {
             Some(outcome) => {
-                Ok(Ran { figures: Figures::of(&self.job, &outcome), kept: false, warnings: outcome.warnings })
+                let figures = Figures::of(&self.job, &outcome);
+                Ok(Ran { figures, kept: false, warnings: outcome.warnings, records: outcome.records })
             }
             None => unreachable!("with force nothing is kept"),
         }
