@@ -135,7 +135,9 @@ impl<A: App, C: Chain> Device<Packet> for Server<A, C> {
                 host.notified += 1;
                 pool.release(at);
             } else if !C::Adapter::of(&host.adapter).is_some_and(Extended::resequences) {
-                self.chain.receive(now, host, pool, at);
+                if !self.chain.receive(now, host, pool, at) {
+                    return None;
+                }
             } else {
                 let mut in_order = core::mem::take(&mut host.in_order);
                 host.adapter.resequence(now, pool, at, &mut |at| in_order.push(at));

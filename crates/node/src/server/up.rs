@@ -179,7 +179,7 @@ impl Host {
         let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
         let flow = s.flow;
         let Some(at) = s.messages.inbox.iter().position(|m| offset >= m.begin && offset < m.end) else { return };
-        let m = &mut s.messages.inbox[at];
+        let Some(m) = s.messages.inbox.get_mut(at) else { return };
         m.received += len as u64;
         let m = *m;
         if m.received >= m.end - m.begin {

@@ -162,12 +162,12 @@ impl<F: Copy> VSwitch<F> {
         self.send_and_wait(j, k, frame, dropped)
     }
 
-    /// Whether a frame that port `j` sent to port `k` would be received at once: the receiver sleeps, and no frame waits
-    /// before this one. A caller of both sides may hand the frame over directly: sending and receiving it would leave the
+    /// Whether a frame that is sent to port `k` would be received at once: the receiver sleeps, and no frame waits for
+    /// any port. A caller of both sides may hand the frame over directly: sending and receiving it would leave the
     /// switch as it is.
     #[inline(always)]
-    pub fn is_passable(&self, j: usize, k: usize) -> bool {
-        self.ports[k].receiver_sleeps && self.ports[j].waits_for == 0 && self.waiting_inputs == 0
+    pub fn is_passable(&self, k: usize) -> bool {
+        self.waiting_inputs == 0 && self.ports[k].receiver_sleeps
     }
 
     #[inline(never)]
@@ -482,7 +482,7 @@ mod tests {
                         s.sleep_if_empty(k);
                     }
                     s.take_wakes();
-                } else if s.is_passable(j, k) {
+                } else if s.is_passable(k) {
                     let before = alloc::format!("{s:?}");
                     s.send(j, k, frame, &mut |_, _| unreachable!()).unwrap();
                     assert_eq!(s.receive(k, &mut |_, _| unreachable!()), Some(frame));

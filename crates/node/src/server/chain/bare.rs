@@ -154,18 +154,20 @@ impl<G: Stage, K: AdapterKind> Chain for Bare<G, K> {
     }
 
     #[inline(always)]
-    fn receive(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) {
+    fn receive(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) -> bool {
         let packet = pool.frame(at);
         let vm = packet.dst().vm() as usize;
         let is_here = packet.dst().host() == host.id && vm < host.guests.len();
         if !is_here && !self.gate.consumes(packet) {
-            return host.drop_unroutable(pool, at);
+            host.drop_unroutable(pool, at);
+            return true;
         }
         let lane = if is_here { vm } else { 0 };
         match self.gate(host, pool, |stage, cx| stage.receive(now, lane, at, cx)) {
             Some(at) => enter_guest(now, host, pool, at),
             None => self.leave_gate(now, host, pool),
         }
+        true
     }
 
     #[inline(always)]

@@ -43,8 +43,8 @@ pub trait Chain: Debug + Send {
     fn launch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle);
     /// A packet leaves the network stack of its VM.
     fn send(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle);
-    /// A frame comes from the wire, in its order.
-    fn receive(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle);
+    /// A frame comes from the wire, in its order. Returns whether more than this frame may move now.
+    fn receive(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) -> bool;
     /// The adapter sent a frame and has room again.
     fn on_transmit(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>);
     /// Moves every frame that can move.
@@ -57,6 +57,12 @@ pub trait Chain: Debug + Send {
     fn receive_metadata(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, packet: &Packet);
     /// Adds the accounts of its stages.
     fn report(&self, report: &mut Report);
+    /// Whether the VMs' packets have nothing in common before they leave their network stacks, so that no order among the
+    /// VMs counts.
+    #[inline(always)]
+    fn vms_are_apart(&self) -> bool {
+        false
+    }
 
     /// Takes packets from sockets while the chain has room for them.
     #[inline(always)]
@@ -72,7 +78,12 @@ pub trait Chain: Debug + Send {
             }
             let own = host.id;
             match host.pull(now, pool, vm as usize, |to, socket| self.blocks(own, vm as usize, to, socket)) {
-                Some(at) => self.launch(now, host, pool, vm as usize, at),
+                Some(at) => {
+                    self.launch(now, host, pool, vm as usize, at);
+                    if self.vms_are_apart() && host.guests[vm as usize].ready.is_empty() {
+                        host.runnable &= !(1 << vm);
+                    }
+                }
                 None => host.runnable &= !(1 << vm),
             }
         }

@@ -53,8 +53,8 @@ impl Chain for Rare {
         each!(self, chain => chain.send(now, host, pool, vm, at));
     }
     #[inline(never)]
-    fn receive(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) {
-        each!(self, chain => chain.receive(now, host, pool, at));
+    fn receive(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) -> bool {
+        each!(self, chain => chain.receive(now, host, pool, at))
     }
     #[inline(never)]
     fn on_transmit(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {

@@ -142,21 +142,20 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
     /// Whether a frame passes the vSwitch within this instant, without any stage behind it. It then moves at once and takes
     /// no turn of [`run`](Self::run).
     #[inline(always)]
-    fn passes_vswitch(&self, input: usize, output: usize) -> bool {
-        P::ONE_AT_A_TIME
-            && self.gate.slots() == 0
-            && self.network.slots() == 0
-            && self.vswitch.is_passable(input, output)
+    fn passes_vswitch(&self, output: usize) -> bool {
+        P::ONE_AT_A_TIME && self.has_no_stages() && self.vswitch.is_passable(output)
+    }
+
+    #[inline(always)]
+    fn has_no_stages(&self) -> bool {
+        self.gate.slots() == 0 && self.network.slots() == 0
     }
 
     /// The packet leaves its VM for the vSwitch.
     #[inline(always)]
     fn enter_vswitch_from_vm(&mut self, host: &mut Host, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
         let output = self.output_of(host, pool.frame(at));
-        if output == self.uplink
-            && self.passes_vswitch(vm, output)
-            && host.adapter.room::<P::Adapter>() >= host.max_frame
-        {
+        if output == self.uplink && self.passes_vswitch(output) && host.adapter.room::<P::Adapter>() >= host.max_frame {
             self.parts.encapsulate(pool.frame_mut(at));
             return host.enter_adapter::<P::Adapter>(pool, at);
         }
@@ -233,30 +232,38 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
 
     // To the guests.
 
-    /// A frame goes from the network stages to the vSwitch, without its outer header.
+    /// A frame goes from the network stages to the vSwitch, without its outer header. Returns whether the frame stays there:
+    /// if not, nothing else can move because of it.
     #[inline(always)]
-    fn decapsulate_into_vswitch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) {
+    fn decapsulate_into_vswitch(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) -> bool {
         let packet = pool.frame_mut(at);
         if packet.is_encapsulated() {
             match ecn_out(packet.ecn(), packet.inner_ecn()) {
                 Some(inner) => packet.decapsulate(inner, self.parts.outer()),
-                None => return host.drop(pool, DropReason::BadEcn, at),
+                None => {
+                    host.drop(pool, DropReason::BadEcn, at);
+                    return false;
+                }
             }
         }
         let vm = packet.dst().vm() as usize;
-        let uplink = self.uplink_of(vm);
-        if vm < self.uplink && self.passes_vswitch(uplink, vm) && self.ports[vm].rx_free <= now {
-            return self.enter_port(now, host, pool, vm, at);
+        if vm < self.uplink && self.passes_vswitch(vm) && self.ports[vm].rx_free <= now {
+            self.enter_port(now, host, pool, vm, at);
+            return false;
         }
-        self.enter_vswitch(host, pool, uplink, vm, at);
+        self.enter_vswitch(host, pool, self.uplink_of(vm), vm, at);
+        true
     }
 
-    /// A frame from the wire enters the network stages.
+    /// A frame from the wire enters the network stages. Returns whether more than this frame may move now.
     #[inline(always)]
-    fn enter_network(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) {
+    fn enter_network(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) -> bool {
         match self.network(host, pool, |stage, cx| stage.receive(now, UPLINK_LANE, at, cx)) {
-            Some(at) => self.decapsulate_into_vswitch(now, host, pool, at),
-            None => self.leave_network(now, host, pool),
+            Some(at) => self.decapsulate_into_vswitch(now, host, pool, at) || !self.has_no_stages(),
+            None => {
+                self.leave_network(now, host, pool);
+                true
+            }
         }
     }
 
@@ -478,27 +485,26 @@ impl<G: Stage, N: Stage, P: Parts> Chain for Virtualised<G, N, P> {
     }
 
     #[inline(always)]
-    fn receive(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) {
+    fn receive(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) -> bool {
         let packet = pool.frame(at);
         let vm = packet.dst().vm() as usize;
         if packet.dst().host() != host.id || vm >= self.uplink {
-            return if self.network.consumes(packet) {
-                self.enter_network(now, host, pool, at)
-            } else {
-                host.drop_unroutable(pool, at)
-            };
-        }
-        if !self.parts.allows(packet) {
+            if self.network.consumes(packet) {
+                return self.enter_network(now, host, pool, at);
+            }
+            host.drop_unroutable(pool, at);
+        } else if !self.parts.allows(packet) {
             // Before a stage keeps or answers it.
-            host.drop(pool, DropReason::Denied, at)
+            host.drop(pool, DropReason::Denied, at);
         } else if !self.is_first(vm) {
             // A lossy uplink always has room.
-            self.decapsulate_into_vswitch(now, host, pool, at)
+            self.decapsulate_into_vswitch(now, host, pool, at);
         } else if self.takes_from_wire() && host.adapter.stalled().is_none() || self.network.consumes(packet) {
-            self.enter_network(now, host, pool, at)
+            return self.enter_network(now, host, pool, at);
         } else {
-            self.stall(now, host, pool, at)
+            self.stall(now, host, pool, at);
         }
+        true
     }
 
     #[inline(always)]
@@ -538,6 +544,10 @@ impl<G: Stage, N: Stage, P: Parts> Chain for Virtualised<G, N, P> {
     }
     fn receive_metadata(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, packet: &Packet) {
         self.network(host, pool, |stage, cx| stage.receive_metadata(now, packet, cx));
+    }
+    #[inline(always)]
+    fn vms_are_apart(&self) -> bool {
+        P::ONE_AT_A_TIME && self.has_no_stages()
     }
     fn report(&self, report: &mut Report) {
         report.queued += u64::from(self.vswitch.queued());
