@@ -87,6 +87,12 @@ impl DelayLine {
         self.first.packet
     }
 
+    /// The address of the second packet's entry, which becomes the first: for a caller that prefetches memory.
+    #[inline(always)]
+    pub fn second_line(&self) -> *const u8 {
+        self.others.first_line()
+    }
+
     /// Number of packets.
     #[inline(always)]
     pub fn len(&self) -> usize {

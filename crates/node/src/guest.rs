@@ -3,7 +3,7 @@
 use crate::adapter::Adapter;
 use crate::deadlines::DelayLine;
 use crate::packet::{Address, FlowKey, Kind, Packet};
-use crate::ring::Ring;
+use crate::ring::ShortQueue;
 use crate::sockets::Sockets;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -237,7 +237,7 @@ impl<T> Queue<T> {
 pub(crate) struct Guest {
     pub sockets: Sockets,
     /// Sockets with something to send, served in turn.
-    pub ready: Ring<u32>,
+    pub ready: ShortQueue,
     /// Packets on their way from the VM's sockets to its port, and the datagram bytes among them.
     pub tx: DelayLine,
     pub tx_datagram_bytes: u32,
@@ -256,7 +256,7 @@ impl Default for Guest {
             tx: DelayLine::default(),
             tx_datagram_bytes: 0,
             tx_deadline: Instant::MAX,
-            ready: Ring::default(),
+            ready: ShortQueue::default(),
             parked: Vec::new(),
             cache: BTreeMap::new(),
         }

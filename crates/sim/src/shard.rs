@@ -428,15 +428,18 @@ impl<A: App> Boxes<'_, A> {
     /// that the stage before has prefetched while another box had its step.
     #[inline(always)]
     fn fetch_ahead(&self, context: &StepContext<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 4]) {
-        if let Some(n) = agenda.node(i + 4) {
+        if let Some(n) = agenda.node(i + 5) {
             self.fetch_box(n);
         }
-        coming[(i + 3) & 3] = match agenda.turn(i + 3) {
+        let lists = match agenda.turn(i + 4) {
             Some((n, keys)) => self.fetch_lists(context, n, keys),
             None => Coming::NONE,
         };
-        self.fetch_step(context.pool, &mut coming[(i + 2) & 3], PrefetchStep::Index);
-        self.fetch_step(context.pool, &mut coming[(i + 1) & 3], PrefetchStep::Sockets);
+        self.fetch_step(context.pool, &mut coming[(i + 3) & 3], PrefetchStep::Index);
+        self.fetch_step(context.pool, &mut coming[(i + 2) & 3], PrefetchStep::Sockets);
+        self.fetch_step(context.pool, &mut coming[(i + 1) & 3], PrefetchStep::Loss);
+        // The box whose turn it is now needs its place no more.
+        coming[i & 3] = lists;
     }
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! The memory that the next events of a server will touch, for a world that prefetches it.
 
 use super::host::{DEADLINES, Host};
-use crate::guest::Guest;
+use crate::guest::{Body, Guest};
 use crate::packet::{FlowKey, Packet};
 use crate::pool::{Handle, Pool};
 use sluicenet_proto::tcp::Tcp;
@@ -16,6 +16,8 @@ pub enum PrefetchStep {
     Index,
     /// The index of the box's connections is in the cache.
     Sockets,
+    /// The socket is in the cache.
+    Loss,
 }
 
 /// Cache lines of a guest that a packet touches.
@@ -24,11 +26,16 @@ const GUEST_LINES: usize = 3;
 /// Cache lines of a socket that an arriving segment touches.
 const SOCKET_LINES: usize = 1 + Tcp::HOT_LINES;
 
-/// The packet events of a server in a window, as far as they are known when the window begins.
+const NO_SOCKET: u32 = u32::MAX;
+
+/// The packet events of a server in a phase, as far as they are known when the phase begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The first packet that reaches its socket, as soon as it is known.
     next: Handle,
+    /// The socket of this packet, as soon as it is known, and its VM.
+    socket: u32,
+    to: u8,
     /// The first VM that sends, as soon as it is known.
     vm: u8,
     /// A packet leaves the network stack of its VM, or the port of a VM becomes free.
@@ -39,7 +46,7 @@ pub struct Plan {
 
 impl Plan {
     /// Nothing happens.
-    pub const EMPTY: Plan = Plan { next: Handle::NONE, vm: 0, sends: false, receives: false };
+    pub const EMPTY: Plan = Plan { next: Handle::NONE, socket: NO_SOCKET, to: 0, vm: 0, sends: false, receives: false };
 
     /// Whether there is nothing to fetch.
     #[inline(always)]
@@ -49,18 +56,18 @@ impl Plan {
 }
 
 impl Host {
-    /// Plans the window that ends at `end`. `arrival` is the first frame that arrives, if it reaches its socket without
+    /// Plans the phase that ends at `end`. `arrival` is the first frame that arrives, if it reaches its socket without
     /// passing a queue.
     #[inline(always)]
     pub fn plan(&self, end: Instant, arrival: Handle) -> Plan {
         let receives = (self.rx.first() < end) | (arrival != Handle::NONE);
-        Plan { next: arrival, vm: 0, sends: self.deadlines.first() < end, receives }
+        Plan { next: arrival, sends: self.deadlines.first() < end, receives, ..Plan::EMPTY }
     }
 
     /// Names the memory that a step reads, and adds the findings to the plan.
     #[inline(always)]
     pub fn fetch(&self, step: PrefetchStep, plan: &mut Plan, pool: &Pool<Packet>, fetch: impl Fn(*const u8)) {
-        // One packet of each sort: a window rarely has more for one server, and a burst keeps its memory in the cache.
+        // One packet of each sort: a phase rarely has more for one server, and a burst keeps its memory in the cache.
         match step {
             PrefetchStep::Lists => {
                 self.timers.front().into_iter().for_each(|t| fetch(core::ptr::from_ref(t).cast()));
@@ -68,6 +75,7 @@ impl Host {
                 if plan.next == Handle::NONE {
                     plan.next = self.rx.front();
                     fetch(pool.address(plan.next));
+                    fetch(self.rx.second_line());
                 }
                 fetch(self.adapter.address());
                 let guest: *const u8 = self.guests.as_ptr().wrapping_add(plan.vm as usize).cast();
@@ -78,6 +86,7 @@ impl Host {
                     && let Some(guest) = self.guests.get(plan.vm as usize)
                 {
                     fetch(pool.address(guest.tx.front()));
+                    fetch(guest.tx.second_line());
                 }
                 if plan.receives
                     && let Some((guest, flow)) = self.next_flow(plan, pool)
@@ -91,7 +100,17 @@ impl Host {
                     && let Some(number) = guest.sockets.find(&flow)
                     && let Some(first) = guest.sockets.socket_line(number)
                 {
+                    (plan.socket, plan.to) = (number, flow.src.vm());
                     (0..SOCKET_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
+                }
+            }
+            PrefetchStep::Loss => {
+                if plan.socket != NO_SOCKET
+                    && let Some(guest) = self.guests.get(plan.to as usize)
+                    && let Some(Body::Tcp(tcp)) = guest.sockets.get(plan.socket).map(|s| &s.body)
+                    && let Some(lines) = tcp.lines_of_loss()
+                {
+                    lines.into_iter().for_each(fetch);
                 }
             }
         }

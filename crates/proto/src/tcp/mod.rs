@@ -192,9 +192,25 @@ const _: () = {
     assert!(core::mem::offset_of!(Tcp, controller) + 16 <= Tcp::HOT_LINES * 64);
 };
 
+/// The first, the middle and the last element of a sorted list, where a search looks first.
+#[inline(always)]
+fn lines<T>(list: &[T]) -> [*const u8; 3] {
+    [0, list.len() / 2, list.len().saturating_sub(1)].map(|i| list.as_ptr().wrapping_add(i).cast())
+}
+
 impl Tcp {
     /// Cache lines that predicted segments touch, for a caller that prefetches memory.
     pub const HOT_LINES: usize = 5;
+
+    /// What is known of bytes that are missing, as sender or as receiver: lines that are read while there is a loss, for a
+    /// caller that prefetches memory.
+    #[inline(always)]
+    pub fn lines_of_loss(&self) -> Option<[*const u8; 3]> {
+        if !self.scoreboard.is_empty() {
+            return Some(self.scoreboard.lines());
+        }
+        (!self.reassembly.is_empty()).then(|| self.reassembly.lines())
+    }
 
     /// The state of RFC 9293.
     #[inline(always)]

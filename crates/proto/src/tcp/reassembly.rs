@@ -28,6 +28,12 @@ impl Reassembly {
         self.segments == 0
     }
 
+    /// The first, the middle and the last run, for a caller that prefetches memory.
+    #[inline(always)]
+    pub(super) fn lines(&self) -> [*const u8; 3] {
+        super::lines(&self.runs)
+    }
+
     /// Whether all of `[start, end)` has arrived.
     pub(super) fn contains(&self, start: u64, end: u64) -> bool {
         let at = self.runs.partition_point(|r| r.end <= start);

@@ -21,6 +21,12 @@ impl Scoreboard {
         self.sacked == 0
     }
 
+    /// The first, the middle and the last range, for a caller that prefetches memory.
+    #[inline(always)]
+    pub(super) fn lines(&self) -> [*const u8; 3] {
+        super::lines(&self.ranges)
+    }
+
     /// Bytes acknowledged selectively.
     #[inline(always)]
     pub(super) fn sacked(&self) -> u32 {
