@@ -371,7 +371,7 @@ impl<A: App> Shard<A> {
         let phase = Phase::new(&self.timing, number, end);
         let fetches = self.fetches;
         let (mut boxes, mut context, agenda) = self.split(phase);
-        let mut coming = [Coming::NONE; 4];
+        let mut coming = [Coming::NONE; 8];
         for i in turns {
             if fetches {
                 boxes.fetch_ahead(&context, agenda, i, &mut coming);
@@ -427,19 +427,18 @@ impl<A: App> Boxes<'_, A> {
     /// Prefetches the memory that the next boxes will use. A chain of look-ups spans several boxes: each stage reads memory
     /// that the stage before has prefetched while another box had its step.
     #[inline(always)]
-    fn fetch_ahead(&self, context: &StepContext<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 4]) {
-        if let Some(n) = agenda.node(i + 5) {
+    fn fetch_ahead(&self, context: &StepContext<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 8]) {
+        if let Some(n) = agenda.node(i + 6) {
             self.fetch_box(n);
         }
-        let lists = match agenda.turn(i + 4) {
+        coming[(i + 5) & 7] = match agenda.turn(i + 5) {
             Some((n, keys)) => self.fetch_lists(context, n, keys),
             None => Coming::NONE,
         };
-        self.fetch_step(context.pool, &mut coming[(i + 3) & 3], PrefetchStep::Index);
-        self.fetch_step(context.pool, &mut coming[(i + 2) & 3], PrefetchStep::Sockets);
-        self.fetch_step(context.pool, &mut coming[(i + 1) & 3], PrefetchStep::Loss);
-        // The box whose turn it is now needs its place no more.
-        coming[i & 3] = lists;
+        self.fetch_step(context.pool, &mut coming[(i + 4) & 7], PrefetchStep::Index);
+        self.fetch_step(context.pool, &mut coming[(i + 3) & 7], PrefetchStep::Sockets);
+        self.fetch_step(context.pool, &mut coming[(i + 2) & 7], PrefetchStep::Unusual);
+        self.fetch_step(context.pool, &mut coming[(i + 1) & 7], PrefetchStep::Losses);
     }
 
     #[inline(always)]

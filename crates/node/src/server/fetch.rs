@@ -16,8 +16,10 @@ pub enum PrefetchStep {
     Index,
     /// The index of the box's connections is in the cache.
     Sockets,
-    /// The socket is in the cache.
-    Loss,
+    /// The usual lines of the socket are in the cache.
+    Unusual,
+    /// All of the socket is in the cache.
+    Losses,
 }
 
 /// Cache lines of a guest that a packet touches.
@@ -104,15 +106,32 @@ impl Host {
                     (0..SOCKET_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
                 }
             }
-            PrefetchStep::Loss => {
-                if plan.socket != NO_SOCKET
-                    && let Some(guest) = self.guests.get(plan.to as usize)
-                    && let Some(Body::Tcp(tcp)) = guest.sockets.get(plan.socket).map(|s| &s.body)
-                    && let Some(lines) = tcp.lines_of_loss()
-                {
-                    lines.into_iter().for_each(fetch);
+            PrefetchStep::Unusual => {
+                let Some(tcp) = self.planned_tcp(plan) else { return };
+                if tcp.expects_a_plain_segment() {
+                    plan.socket = NO_SOCKET;
+                } else {
+                    let rest = core::ptr::from_ref(tcp).cast::<u8>().wrapping_add(64 * Tcp::HOT_LINES);
+                    (0..Tcp::COLD_LINES).for_each(|line| fetch(rest.wrapping_add(64 * line)));
                 }
             }
+            PrefetchStep::Losses => {
+                if let Some(tcp) = self.planned_tcp(plan) {
+                    tcp.lines_of_losses().into_iter().for_each(fetch);
+                }
+            }
+        }
+    }
+
+    /// The connection that the next packet reaches.
+    #[inline(always)]
+    fn planned_tcp(&self, plan: &Plan) -> Option<&Tcp> {
+        if plan.socket == NO_SOCKET {
+            return None;
+        }
+        match &self.guests.get(plan.to as usize)?.sockets.get(plan.socket)?.body {
+            Body::Tcp(tcp) => Some(tcp),
+            _ => None,
         }
     }
 

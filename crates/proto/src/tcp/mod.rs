@@ -202,14 +202,13 @@ impl Tcp {
     /// Cache lines that predicted segments touch, for a caller that prefetches memory.
     pub const HOT_LINES: usize = 5;
 
-    /// What is known of bytes that are missing, as sender or as receiver: lines that are read while there is a loss, for a
-    /// caller that prefetches memory.
+    /// The other cache lines.
+    pub const COLD_LINES: usize = size_of::<Tcp>() / 64 - Tcp::HOT_LINES;
+
+    /// Lists of what is missing, as sender or as receiver, for a caller that prefetches memory.
     #[inline(always)]
-    pub fn lines_of_loss(&self) -> Option<[*const u8; 3]> {
-        if !self.scoreboard.is_empty() {
-            return Some(self.scoreboard.lines());
-        }
-        (!self.reassembly.is_empty()).then(|| self.reassembly.lines())
+    pub fn lines_of_losses(&self) -> [*const u8; 3] {
+        if self.scoreboard.is_empty() { self.reassembly.lines() } else { self.scoreboard.lines() }
     }
 
     /// The state of RFC 9293.

@@ -45,6 +45,12 @@ impl Tcp {
             && self.reassembly.is_empty()
     }
 
+    /// Whether the next segment is predicted, so that [`receive_plain`](Self::receive_plain) probably takes it.
+    #[inline(always)]
+    pub fn expects_a_plain_segment(&self) -> bool {
+        self.prediction != Prediction::NONE
+    }
+
     /// Takes a predicted segment in. `None`: the segment is another one, for [`receive`](Self::receive), and nothing has
     /// changed.
     #[inline(always)]
