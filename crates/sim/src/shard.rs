@@ -428,7 +428,7 @@ impl<A: App> Boxes<'_, A> {
     /// that the stage before has prefetched while another box had its step.
     #[inline(always)]
     fn fetch_ahead(&self, context: &StepContext<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 8]) {
-        if let Some(n) = agenda.node(i + 6) {
+        if let Some(n) = agenda.node(i + 8) {
             self.fetch_box(n);
         }
         coming[(i + 5) & 7] = match agenda.turn(i + 5) {
