@@ -35,7 +35,7 @@ pub struct Agenda {
 }
 
 /// With fewer events than one per this many boxes, sorting the events is cheaper than visiting all boxes.
-const SPARSE: usize = 16;
+const SPARSE: usize = 256;
 
 impl Agenda {
     pub fn new(boxes: usize, phase: u64) -> Agenda {
