@@ -31,7 +31,11 @@ impl Columns {
         if self.rows == 0 {
             self.columns.iter_mut().for_each(|column| column.data.reserve(FIRST_ROWS));
         }
-        row.visit(&mut |column, value| self.columns[column].push(value, self.rows));
+        // The type of a value is known where it is visited: nothing is left to be chosen but the column's width.
+        row.visit(&mut |column, value| match value {
+            Value::Int(n) => self.columns[column].push_int(n),
+            other => self.columns[column].push(other, self.rows),
+        });
         self.rows += 1;
     }
 
@@ -106,13 +110,24 @@ impl Column {
         Column { defined: Vec::new(), data }
     }
 
-    /// Appends the value of row `row`.
-    #[inline(always)]
+    /// Appends a number.
+    #[inline(never)]
+    fn push_int(&mut self, n: u64) {
+        match &mut self.data {
+            Data::Int32(slots) => slots.push(n as u32 as i32),
+            Data::Int64(slots) => slots.push(n as i64),
+            _ => unreachable!("a row's own schema does not accept a whole number"),
+        }
+        if !self.defined.is_empty() {
+            self.defined.push(1);
+        }
+    }
+
+    /// Appends the value of row `row`, if it is no whole number.
+    #[inline(never)]
     fn push(&mut self, value: Value<'_>, row: usize) {
         let is_null = matches!(value, Value::Null);
         match (&mut self.data, value) {
-            (Data::Int32(slots), Value::Int(n)) => slots.push(n as u32 as i32),
-            (Data::Int64(slots), Value::Int(n)) => slots.push(n as i64),
             (Data::Real(slots), Value::Real(x)) => slots.push(x),
             (Data::Bool(slots), Value::Bool(b)) => slots.push(b),
             (Data::Text(slots, pool), Value::Text(text)) => slots.push(pool.intern(text)),

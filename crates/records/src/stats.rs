@@ -26,8 +26,7 @@ pub struct Summary {
 impl Summary {
     /// Sorts `values` and summarises them.
     pub fn of(values: &mut [f64]) -> Summary {
-        // A stable sort merges what is sorted piece by piece already, and equal numbers are the same bits.
-        values.sort_by(f64::total_cmp);
+        sort(values);
         let (Some(&min), Some(&max)) = (values.first(), values.last()) else { return Summary::default() };
         Summary {
             count: values.len(),
@@ -60,6 +59,19 @@ impl Summary {
             max: runs.iter().map(|s| s.max).fold(f64::NEG_INFINITY, f64::max),
         }
     }
+}
+
+/// Sorts numbers in their total order, as integers in the same order: comparing these takes a fraction of the time. A stable
+/// sort merges what is sorted piece by piece already.
+fn sort(values: &mut [f64]) {
+    let mut keys: Vec<i64> = values.iter().map(|value| ordered(value.to_bits() as i64)).collect();
+    keys.sort();
+    keys.iter().zip(values).for_each(|(&key, value)| *value = f64::from_bits(ordered(key) as u64));
+}
+
+/// The bits of a number in the order of [`f64::total_cmp`], and the bits of such a key.
+fn ordered(bits: i64) -> i64 {
+    bits ^ ((bits >> 63) as u64 >> 1) as i64
 }
 
 /// The nearest-rank percentile: the smallest value with at least `percent` per cent of all values at or below it.
@@ -279,6 +291,15 @@ mod tests {
         assert_eq!((merged[9].max_bytes, merged[9].slowdown.p50), (2006, 950.0));
         assert_eq!(slowdown_over_seeds(&[&a], 10), a);
         assert_eq!(slowdown_over_seeds(&[], 10), []);
+    }
+
+    #[test]
+    fn numbers_are_sorted_in_their_total_order() {
+        let mut values = [2.5, -0.0, f64::INFINITY, 0.0, -7.0, f64::NAN, -f64::INFINITY, 1e-300, -7.5, 2.5];
+        let mut expected = values;
+        expected.sort_by(f64::total_cmp);
+        sort(&mut values);
+        assert_eq!(values.map(f64::to_bits), expected.map(f64::to_bits));
     }
 
     #[test]
