@@ -119,19 +119,23 @@ impl Deadlines {
     /// Adds a deadline for `what`.
     #[inline(always)]
     pub fn insert(&mut self, at: Instant, what: u16) {
-        if self.first.0 == Instant::MAX {
-            self.first = (at, what);
+        let new = (at, what);
+        if new < self.first {
+            let second = core::mem::replace(&mut self.first, new);
+            if second.0 != Instant::MAX {
+                self.others.push(second);
+            }
+        } else if self.others.last().is_none_or(|&second| new < second) {
+            self.others.push(new);
         } else {
-            self.insert_other(at, what);
+            self.insert_later(new);
         }
     }
 
     #[inline(never)]
-    fn insert_other(&mut self, at: Instant, what: u16) {
-        let other = self.first.max((at, what));
-        self.first = self.first.min((at, what));
-        let index = self.others.partition_point(|&d| d > other);
-        self.others.insert(index, other);
+    fn insert_later(&mut self, new: (Instant, u16)) {
+        let index = self.others.partition_point(|&d| d > new);
+        self.others.insert(index, new);
     }
 
     /// The earliest deadline; [`Instant::MAX`] when there is none.
