@@ -6,7 +6,7 @@ use crate::packet::{Address, FlowKey, Kind, Packet};
 use crate::ring::ShortQueue;
 use crate::sockets::Sockets;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::tcp::{CacheEntry, Tcp};
@@ -186,49 +186,9 @@ pub(crate) struct Messages {
     /// Bytes of all messages so far.
     pub written: u64,
     /// Messages that were sent and are not yet confirmed.
-    pub outbox: Queue<Outgoing>,
+    pub outbox: ShortQueue<Outgoing>,
     /// Messages that are awaited.
-    pub inbox: Queue<Incoming>,
-}
-
-/// A queue of which the first element, which is often the only one, needs no memory of its own.
-#[derive(Clone, Debug)]
-pub(crate) struct Queue<T> {
-    first: Option<T>,
-    others: VecDeque<T>,
-}
-
-impl<T> Default for Queue<T> {
-    fn default() -> Queue<T> {
-        Queue { first: None, others: VecDeque::new() }
-    }
-}
-
-impl<T> Queue<T> {
-    pub fn is_empty(&self) -> bool {
-        self.first.is_none()
-    }
-    pub fn push_back(&mut self, value: T) {
-        match &self.first {
-            None => self.first = Some(value),
-            Some(_) => self.others.push_back(value),
-        }
-    }
-    pub fn front(&self) -> Option<&T> {
-        self.first.as_ref()
-    }
-    pub fn pop_front(&mut self) -> Option<T> {
-        core::mem::replace(&mut self.first, self.others.pop_front())
-    }
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.first.iter().chain(&self.others)
-    }
-    pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
-        if at == 0 { self.first.as_mut() } else { self.others.get_mut(at - 1) }
-    }
-    pub fn remove(&mut self, at: usize) -> Option<T> {
-        if at == 0 { self.pop_front() } else { self.others.remove(at - 1) }
-    }
+    pub inbox: ShortQueue<Incoming>,
 }
 
 /// A VM. The fields that every packet touches stand in front.
@@ -237,7 +197,7 @@ impl<T> Queue<T> {
 pub(crate) struct Guest {
     pub sockets: Sockets,
     /// Sockets with something to send, served in turn.
-    pub ready: ShortQueue,
+    pub ready: ShortQueue<u32>,
     /// Packets on their way from the VM's sockets to its port, and the datagram bytes among them.
     pub tx: DelayLine,
     pub tx_datagram_bytes: u32,
@@ -426,31 +386,5 @@ pub(crate) fn topic(words: &[u64; 3]) -> Option<Topic> {
         3 => Some(Topic::App),
         4 => Some(Topic::Disconnect),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sluicenet_proto::rng::Rng;
-
-    #[test]
-    fn a_queue_does_what_one_of_the_standard_library_does() {
-        let mut rng = Rng::from_words(&[14]);
-        let (mut queue, mut expected) = (Queue::default(), VecDeque::new());
-        for n in 0..5_000u64 {
-            let at = rng.below(4) as usize;
-            match rng.below(5) {
-                0 | 1 => {
-                    queue.push_back(n);
-                    expected.push_back(n);
-                }
-                2 => assert_eq!(queue.pop_front(), expected.pop_front()),
-                3 => assert_eq!(queue.remove(at), expected.remove(at)),
-                _ => assert_eq!(queue.get_mut(at), expected.get_mut(at)),
-            }
-            assert!(queue.iter().eq(&expected));
-            assert_eq!((queue.front(), queue.is_empty()), (expected.front(), expected.is_empty()));
-        }
     }
 }

@@ -1,5 +1,7 @@
-//! A queue in a ring of slots. The number of slots is a power of two: every access costs one comparison.
+//! Queues inside a box: one in a ring of slots, of which the number is a power of two, so that every access costs one
+//! comparison; and one that seldom has more than one element.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// Initial slots of a ring that has been used.
@@ -74,15 +76,6 @@ impl<T: Copy + Default> Ring<T> {
         let at = self.slot(i);
         self.slots[at] = value;
     }
-    /// Keeps the elements for which `keeps` returns true.
-    pub fn retain(&mut self, keeps: impl Fn(&T) -> bool) {
-        for _ in 0..self.len {
-            if let Some(value) = self.pop_front().filter(&keeps) {
-                self.push_back(value);
-            }
-        }
-    }
-
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
@@ -93,91 +86,119 @@ impl<T: Copy + Default> Ring<T> {
     }
 }
 
-/// A queue of numbers that seldom holds more than one: the first one needs no memory beyond the queue itself.
+/// A queue of which the first element, which is often the only one, needs no memory of its own.
 #[derive(Clone, Debug)]
-pub(crate) struct ShortQueue {
-    /// The first number, or [`ShortQueue::NONE`].
-    first: u32,
-    others: Ring<u32>,
+pub(crate) struct ShortQueue<T> {
+    first: Option<T>,
+    others: VecDeque<T>,
 }
 
-impl Default for ShortQueue {
-    fn default() -> ShortQueue {
-        ShortQueue { first: ShortQueue::NONE, others: Ring::default() }
+impl<T> Default for ShortQueue<T> {
+    fn default() -> ShortQueue<T> {
+        ShortQueue { first: None, others: VecDeque::new() }
     }
 }
 
-impl ShortQueue {
-    const NONE: u32 = u32::MAX;
-
+impl<T> ShortQueue<T> {
     /// Whether the queue is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.first == ShortQueue::NONE
+        self.first.is_none()
     }
-    /// Appends a number below `u32::MAX`.
+    /// Appends an element.
     #[inline(always)]
-    pub fn push_back(&mut self, number: u32) {
-        debug_assert!(number != ShortQueue::NONE);
-        if self.is_empty() {
-            self.first = number;
-        } else {
-            self.others.push_back(number);
+    pub fn push_back(&mut self, value: T) {
+        match &self.first {
+            None => self.first = Some(value),
+            Some(_) => self.push_other(value),
         }
     }
-    /// Takes the first number.
-    #[inline(always)]
-    pub fn pop_front(&mut self) -> Option<u32> {
-        if self.is_empty() {
-            return None;
-        }
-        let next = self.others.pop_front().unwrap_or(ShortQueue::NONE);
-        Some(core::mem::replace(&mut self.first, next))
+    #[inline(never)]
+    fn push_other(&mut self, value: T) {
+        self.others.push_back(value);
     }
-    /// Keeps the numbers for which `keeps` returns true.
-    pub fn retain(&mut self, keeps: impl Fn(&u32) -> bool) {
+    /// The first element.
+    #[inline(always)]
+    pub fn front(&self) -> Option<&T> {
+        self.first.as_ref()
+    }
+    /// Takes the first element.
+    #[inline(always)]
+    pub fn pop_front(&mut self) -> Option<T> {
+        if self.others.is_empty() {
+            return self.first.take();
+        }
+        core::mem::replace(&mut self.first, self.others.pop_front())
+    }
+    /// All elements.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(&self.others)
+    }
+    /// The element behind `at` others.
+    pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        if at == 0 { self.first.as_mut() } else { self.others.get_mut(at - 1) }
+    }
+    /// Removes the element behind `at` others.
+    pub fn remove(&mut self, at: usize) -> Option<T> {
+        if at == 0 { self.pop_front() } else { self.others.remove(at - 1) }
+    }
+    /// Keeps the elements for which `keeps` returns true.
+    pub fn retain(&mut self, keeps: impl Fn(&T) -> bool) {
         self.others.retain(&keeps);
-        if !self.is_empty() && !keeps(&self.first) {
-            self.first = self.others.pop_front().unwrap_or(ShortQueue::NONE);
+        if self.first.as_ref().is_some_and(|first| !keeps(first)) {
+            self.pop_front();
         }
     }
 }
 
-impl Extend<u32> for ShortQueue {
-    fn extend<I: IntoIterator<Item = u32>>(&mut self, numbers: I) {
-        numbers.into_iter().for_each(|number| self.push_back(number));
+impl<T> Extend<T> for ShortQueue<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
+        values.into_iter().for_each(|value| self.push_back(value));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::collections::VecDeque;
     use sluicenet_proto::rng::Rng;
 
     #[test]
-    fn it_does_what_a_queue_of_the_standard_library_does() {
+    fn a_ring_does_what_a_queue_of_the_standard_library_does() {
         let mut rng = Rng::from_words(&[11]);
-        let (mut ring, mut short, mut queue) = (Ring::default(), ShortQueue::default(), VecDeque::new());
+        let (mut ring, mut queue) = (Ring::default(), VecDeque::new());
         for n in 0..20_000u32 {
-            match rng.below(8) {
-                0..4 => {
-                    ring.push_back(n);
+            if rng.below(7) < 4 {
+                ring.push_back(n);
+                queue.push_back(n);
+            } else {
+                assert_eq!(ring.pop_front(), queue.pop_front());
+            }
+            assert_eq!((ring.len(), ring.is_empty()), (queue.len(), queue.is_empty()));
+        }
+    }
+
+    #[test]
+    fn a_short_queue_does_what_one_of_the_standard_library_does() {
+        let mut rng = Rng::from_words(&[14]);
+        let (mut short, mut queue) = (ShortQueue::default(), VecDeque::new());
+        for n in 0..5_000u32 {
+            let at = rng.below(4) as usize;
+            match rng.below(7) {
+                0..3 => {
                     short.extend([n]);
                     queue.push_back(n);
                 }
-                4..7 => assert_eq!([ring.pop_front(), short.pop_front()], [queue.pop_front(); 2]),
+                3 => assert_eq!(short.pop_front(), queue.pop_front()),
+                4 => assert_eq!(short.remove(at), queue.remove(at)),
+                5 => assert_eq!(short.get_mut(at), queue.get_mut(at)),
                 _ => {
-                    let odd = |v: &u32| v & 7 != 0;
-                    ring.retain(odd);
-                    short.retain(odd);
-                    queue.retain(odd);
+                    let keeps = |v: &u32| v & 7 != n & 7;
+                    short.retain(keeps);
+                    queue.retain(keeps);
                 }
             }
-            assert_eq!(
-                (ring.len(), ring.is_empty(), short.is_empty()),
-                (queue.len(), queue.is_empty(), queue.is_empty())
-            );
+            assert!(short.iter().eq(&queue));
+            assert_eq!((short.front(), short.is_empty()), (queue.front(), queue.is_empty()));
         }
     }
 
