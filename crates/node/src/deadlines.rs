@@ -199,12 +199,6 @@ impl Timers {
         self.first = self.heap.peek().map_or(Instant::MAX, |t| t.0.0);
         Some(timer)
     }
-
-    /// The first timer; for a caller that prefetches memory.
-    #[inline(always)]
-    pub fn front(&self) -> Option<&Timer> {
-        self.heap.peek().map(|t| &t.0)
-    }
 }
 
 #[cfg(test)]

@@ -59,17 +59,24 @@ impl Sockets {
         }
     }
 
-    /// The address at which the look-up of `flow` begins, for a caller that prefetches memory.
+    /// The place at which the look-up of `flow` begins, for a caller that prefetches memory.
     #[inline(always)]
-    pub fn index_line(&self, flow: &FlowKey) -> Option<*const u8> {
-        let entry = self.index.get(self.home(key_of(flow)))?;
-        Some(core::ptr::from_ref(entry).cast())
+    pub fn place(&self, flow: &FlowKey) -> u32 {
+        self.home(key_of(flow)) as u32
     }
 
-    /// The address of a socket, found without reading the socket, for a caller that prefetches memory.
+    /// The address of a place, for a caller that prefetches memory.
     #[inline(always)]
-    pub fn socket_line(&self, number: u32) -> Option<*const u8> {
-        self.sockets.get(number as usize).map(|s| core::ptr::from_ref(s).cast())
+    pub fn place_line(&self, place: u32) -> *const u8 {
+        self.index.as_ptr().wrapping_add(place as usize).cast()
+    }
+
+    /// The number and the address of the socket at a place, which is mostly that of the flow; found without reading the
+    /// socket, for a caller that prefetches memory.
+    #[inline(always)]
+    pub fn at(&self, place: u32) -> Option<(u32, *const u8)> {
+        let number = self.index.get(place as usize)?.socket;
+        Some((number, core::ptr::from_ref(self.sockets.get(number as usize)?).cast()))
     }
 
     /// Adds a socket; returns its number.

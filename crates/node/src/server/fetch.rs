@@ -1,8 +1,8 @@
 //! The memory that the next events of a server will touch, for a world that prefetches it.
 
 use super::host::{DEADLINES, Host};
-use crate::guest::{Body, Guest};
-use crate::packet::{FlowKey, Packet};
+use crate::guest::Body;
+use crate::packet::Packet;
 use crate::pool::{Handle, Pool};
 use sluicenet_proto::tcp::Tcp;
 use sluicenet_proto::time::Instant;
@@ -28,32 +28,27 @@ const GUEST_LINES: usize = 3;
 /// Cache lines of a socket that an arriving segment touches.
 const SOCKET_LINES: usize = 1 + Tcp::HOT_LINES;
 
-const NO_SOCKET: u32 = u32::MAX;
-
 /// The packet events of a server in a phase, as far as they are known when the phase begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The first packet that reaches its socket, as soon as it is known.
+    /// The first packet that reaches its socket; [`Handle::NONE`] if there is none.
     next: Handle,
-    /// The socket of this packet, as soon as it is known, and its VM.
+    /// Where the look-up of this socket begins in the index of its VM's connections, then the number of the socket.
     socket: u32,
-    to: u8,
-    /// The first VM that sends, as soon as it is known.
+    /// The first VM that sends, then the VM of that socket.
     vm: u8,
     /// A packet leaves the network stack of its VM, or the port of a VM becomes free.
     sends: bool,
-    /// A packet reaches its socket.
-    receives: bool,
 }
 
 impl Plan {
     /// Nothing happens.
-    pub const EMPTY: Plan = Plan { next: Handle::NONE, socket: NO_SOCKET, to: 0, vm: 0, sends: false, receives: false };
+    pub const EMPTY: Plan = Plan { next: Handle::NONE, socket: 0, vm: 0, sends: false };
 
-    /// Whether there is nothing to fetch.
+    /// Whether there is nothing more to fetch.
     #[inline(always)]
     pub fn is_empty(self) -> bool {
-        !(self.sends | self.receives)
+        !self.sends & (self.next == Handle::NONE)
     }
 }
 
@@ -62,8 +57,9 @@ impl Host {
     /// passing a queue.
     #[inline(always)]
     pub fn plan(&self, end: Instant, arrival: Handle) -> Plan {
-        let receives = (self.rx.first() < end) | (arrival != Handle::NONE);
-        Plan { next: arrival, sends: self.deadlines.first() < end, receives, ..Plan::EMPTY }
+        let delivered = if self.rx.first() < end { self.rx.front() } else { Handle::NONE };
+        let next = if arrival == Handle::NONE { delivered } else { arrival };
+        Plan { next, sends: self.deadlines.first() < end, ..Plan::EMPTY }
     }
 
     /// Names the memory that a step reads, and adds the findings to the plan.
@@ -72,13 +68,9 @@ impl Host {
         // One packet of each sort: a phase rarely has more for one server, and a burst keeps its memory in the cache.
         match step {
             PrefetchStep::Lists => {
-                self.timers.front().into_iter().for_each(|t| fetch(core::ptr::from_ref(t).cast()));
                 plan.vm = (self.deadlines.front() / DEADLINES) as u8;
-                if plan.next == Handle::NONE {
-                    plan.next = self.rx.front();
-                    fetch(pool.address(plan.next));
-                    fetch(self.rx.second_line());
-                }
+                fetch(pool.address(plan.next));
+                fetch(self.rx.second_line());
                 fetch(self.adapter.address());
                 let guest: *const u8 = self.guests.as_ptr().wrapping_add(plan.vm as usize).cast();
                 (0..GUEST_LINES).for_each(|line| fetch(guest.wrapping_add(64 * line)));
@@ -89,32 +81,31 @@ impl Host {
                 {
                     fetch(pool.address(guest.tx.front()));
                     fetch(guest.tx.second_line());
+                    plan.sends = false;
                 }
-                if plan.receives
-                    && let Some((guest, flow)) = self.next_flow(plan, pool)
-                {
-                    guest.sockets.index_line(&flow).into_iter().for_each(fetch);
+                if let Some(packet) = pool.get(plan.next) {
+                    let flow = packet.flow().reverse();
+                    plan.vm = flow.src.vm();
+                    if let Some(guest) = self.guests.get(plan.vm as usize) {
+                        plan.socket = guest.sockets.place(&flow);
+                        fetch(guest.sockets.place_line(plan.socket));
+                    }
                 }
             }
-            PrefetchStep::Sockets => {
-                if plan.receives
-                    && let Some((guest, flow)) = self.next_flow(plan, pool)
-                    && let Some(number) = guest.sockets.find(&flow)
-                    && let Some(first) = guest.sockets.socket_line(number)
-                {
-                    (plan.socket, plan.to) = (number, flow.src.vm());
+            PrefetchStep::Sockets => match self.guests.get(plan.vm as usize).and_then(|g| g.sockets.at(plan.socket)) {
+                Some((number, first)) => {
+                    plan.socket = number;
                     (0..SOCKET_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
                 }
-            }
-            PrefetchStep::Unusual => {
-                let Some(tcp) = self.planned_tcp(plan) else { return };
-                if tcp.expects_a_plain_segment() {
-                    plan.socket = NO_SOCKET;
-                } else {
+                None => *plan = Plan::EMPTY,
+            },
+            PrefetchStep::Unusual => match self.planned_tcp(plan).filter(|tcp| !tcp.expects_a_plain_segment()) {
+                Some(tcp) => {
                     let rest = core::ptr::from_ref(tcp).cast::<u8>().wrapping_add(64 * Tcp::HOT_LINES);
                     (0..Tcp::COLD_LINES).for_each(|line| fetch(rest.wrapping_add(64 * line)));
                 }
-            }
+                None => *plan = Plan::EMPTY,
+            },
             PrefetchStep::Losses => {
                 if let Some(tcp) = self.planned_tcp(plan) {
                     tcp.lines_of_losses().into_iter().for_each(fetch);
@@ -126,19 +117,9 @@ impl Host {
     /// The connection that the next packet reaches.
     #[inline(always)]
     fn planned_tcp(&self, plan: &Plan) -> Option<&Tcp> {
-        if plan.socket == NO_SOCKET {
-            return None;
-        }
-        match &self.guests.get(plan.to as usize)?.sockets.get(plan.socket)?.body {
+        match &self.guests.get(plan.vm as usize)?.sockets.get(plan.socket)?.body {
             Body::Tcp(tcp) => Some(tcp),
             _ => None,
         }
-    }
-
-    /// The guest and the flow of the next packet that reaches its socket.
-    #[inline(always)]
-    fn next_flow(&self, plan: &Plan, pool: &Pool<Packet>) -> Option<(&Guest, FlowKey)> {
-        let flow = pool.get(plan.next)?.flow().reverse();
-        Some((self.guests.get(flow.src.vm() as usize)?, flow))
     }
 }
