@@ -19,9 +19,6 @@ const PATIENCE: u32 = 20_000;
 /// Spins after which a waiting thread yields its core: the thread it waits for may have no core if cores are scarce.
 const TURNS_BETWEEN_OFFERS: u32 = 64;
 
-/// The offer of a thread that has no number left for a frame: only the first phase has number 0.
-const FULL: u64 = 0;
-
 /// The half of a phase that a thread has simulated.
 #[derive(Clone, Copy)]
 enum Half {
@@ -49,6 +46,8 @@ pub struct Meeting {
     /// By half, round modulo [`ROUNDS`], sender and receiver.
     mail: Vec<Mutex<Vec<Parcel>>>,
     failed: AtomicBool,
+    /// Whether a thread has no number left for a frame: then all threads end.
+    is_full: AtomicBool,
     sleepers: AtomicUsize,
     sleep: Mutex<()>,
     wake: Condvar,
@@ -80,6 +79,7 @@ impl Meeting {
             progress: (0..threads).map(|_| Progress::default()).collect(),
             mail: (0..2 * ROUNDS as usize * threads * threads).map(|_| Mutex::new(Vec::new())).collect(),
             failed: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             sleepers: AtomicUsize::new(0),
             sleep: Mutex::new(()),
             wake: Condvar::new(),
@@ -115,24 +115,35 @@ impl Meeting {
         }
     }
 
-    /// Waits until all other threads have simulated this half of a round's phase.
-    fn wait(&self, half: Half, round: u64, me: usize) {
+    /// A thread has no number left for a frame and goes no further.
+    fn end_all(&self) {
+        self.is_full.store(true, Ordering::SeqCst);
+        let _sleep = lock(&self.sleep);
+        self.wake.notify_all();
+    }
+
+    /// Waits until all other threads have simulated this half of a round's phase. Returns whether they have: not if one goes no
+    /// further.
+    fn wait(&self, half: Half, round: u64, me: usize) -> bool {
         for thread in self.others(me) {
             let done = &self.progress[thread].done[half as usize];
-            if spin(|| done.load(Ordering::Acquire) >= round) {
+            let is_over = |order| done.load(order) >= round || self.is_full.load(order);
+            if spin(|| is_over(Ordering::Acquire)) {
                 continue;
             }
             let mut sleep = lock(&self.sleep);
             self.sleepers.fetch_add(1, Ordering::SeqCst);
-            while done.load(Ordering::SeqCst) < round {
+            while !is_over(Ordering::SeqCst) {
                 assert!(!self.failed.load(Ordering::Relaxed), "another thread of the simulation failed");
                 sleep = self.wake.wait(sleep).unwrap_or_else(|e| e.into_inner());
             }
             self.sleepers.fetch_sub(1, Ordering::SeqCst);
         }
+        !self.is_full.load(Ordering::SeqCst)
     }
 
-    /// Waits for this half of a round's phase and passes on the parcels that came for thread `me`.
+    /// Waits for this half of a round's phase and passes on the parcels that came for thread `me`. Returns false if a thread
+    /// goes no further.
     fn collect(
         &self,
         half: Half,
@@ -140,26 +151,23 @@ impl Meeting {
         me: usize,
         parcels: &mut Vec<Parcel>,
         mut take: impl FnMut(&mut Vec<Parcel>),
-    ) {
-        self.wait(half, round, me);
+    ) -> bool {
+        if !self.wait(half, round, me) {
+            return false;
+        }
         for from in self.others(me) {
             std::mem::swap(&mut *lock(self.slot(half, round, from, me)), parcels);
             if !parcels.is_empty() {
                 take(parcels);
             }
         }
+        true
     }
 
     /// The next phase with an event after a round, once every thread has simulated it.
     fn agreed(&self, round: u64) -> u64 {
         let offers = self.progress.iter().map(|p| p.offers[(round & 1) as usize].load(Ordering::Relaxed));
         offers.min().unwrap_or(u64::MAX)
-    }
-
-    /// Whether a thread other than `me` was full after a round, once every thread has simulated it.
-    fn is_full(&self, round: u64, me: usize) -> bool {
-        let offer = |thread: usize| self.progress[thread].offers[(round & 1) as usize].load(Ordering::Relaxed);
-        self.others(me).any(|thread| offer(thread) == FULL)
     }
 }
 
@@ -186,46 +194,46 @@ struct Stretch {
     round: u64,
 }
 
-/// One thread's share of a stretch. Returns the rounds so far.
-fn run_stretch<A: App>(shard: &mut Shard<A>, meeting: &Meeting, stretch: Stretch) -> u64 {
+/// One thread's share of a stretch. Returns the rounds so far, or `None` if a thread has no number left for a frame.
+fn run_stretch<A: App>(shard: &mut Shard<A>, meeting: &Meeting, stretch: Stretch) -> Option<u64> {
     let _guard = FailGuard(meeting);
     let me = shard.me as usize;
     let mut parcels = Vec::new();
+    let mut collect = |shard: &mut Shard<A>, half, round, phase| {
+        meeting.collect(half, round, me, &mut parcels, |parcels| shard.take_in(phase, parcels)).then_some(())
+    };
     let Stretch { first: mut phase, stop, mut round } = stretch;
     let end = shard.timing.time_of(stop);
     // Metadata is sent to the next phase at the earliest, or to the one after it.
     let rounds_before = shard.timing.metadata_windows - 1;
     while shard.timing.start(phase) < end {
-        let ended = round.saturating_sub(rounds_before);
-        meeting.collect(Half::Interior, ended, me, &mut parcels, |parcels| shard.take_in(phase, parcels));
-        if ended > stretch.round && meeting.is_full(ended, me) {
-            return round;
-        }
-        meeting.collect(Half::Border, round, me, &mut parcels, |parcels| shard.take_in(phase, parcels));
+        collect(shard, Half::Interior, round.saturating_sub(rounds_before), phase)?;
+        collect(shard, Half::Border, round, phase)?;
         shard.arrange(phase, end);
         round += 1;
         shard.sweep_border(phase, end);
         meeting.end(Half::Border, round, me, &mut shard.outboxes);
         shard.sweep_interior(phase, end);
-        let offer = if shard.is_full { FULL } else { shard.next_phase(phase) };
+        if shard.is_full {
+            meeting.end_all();
+            return None;
+        }
+        let offer = shard.next_phase(phase);
         meeting.progress[me].offers[(round & 1) as usize].store(offer, Ordering::Relaxed);
         meeting.end(Half::Interior, round, me, &mut shard.outboxes);
         phase += 1;
         if offer != phase {
-            meeting.wait(Half::Interior, round, me);
+            meeting.wait(Half::Interior, round, me).then_some(())?;
             phase = meeting.agreed(round);
-            if phase == FULL {
-                return round;
-            }
             // If phases are skipped, metadata of this round may arrive in the next one.
-            meeting.collect(Half::Interior, round, me, &mut parcels, |parcels| shard.take_in(phase, parcels));
+            collect(shard, Half::Interior, round, phase)?;
         }
     }
     // Between stretches nothing is under way between threads.
     for (half, round) in [(Half::Border, round), (Half::Interior, round.saturating_sub(1)), (Half::Interior, round)] {
-        meeting.collect(half, round, me, &mut parcels, |parcels| shard.take_in(stop, parcels));
+        collect(shard, half, round, stop)?;
     }
-    round
+    Some(round)
 }
 
 /// The way of a shard to a thread, with the stretch to run, and its way back.
@@ -269,7 +277,7 @@ impl<A: App> Crew<'_, A> {
             // A thread that is gone has failed, and is noticed below.
             let _ = worker.tasks.send((shard, stretch));
         }
-        self.round = run_stretch(&mut shards[0], self.meeting, stretch);
+        self.round = run_stretch(&mut shards[0], self.meeting, stretch).unwrap_or(self.round);
         for worker in &self.others {
             let Some(shard) = receive(&worker.done) else { panic!("another thread of the simulation failed") };
             shards.push(shard);
@@ -339,6 +347,25 @@ mod tests {
             });
         });
         assert_eq!(meeting.sleepers.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn a_thread_that_is_full_ends_the_others_wherever_they_wait() {
+        for half in [Half::Border, Half::Interior] {
+            let meeting = Meeting::new(3);
+            let have_come = std::thread::scope(|scope| {
+                let waiting = [1, 2].map(|me| {
+                    let meeting = &meeting;
+                    scope.spawn(move || meeting.collect(half, 7, me, &mut Vec::new(), |_| {}))
+                });
+                // Long enough for one that sleeps.
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                meeting.end_all();
+                waiting.map(|w| w.join().unwrap())
+            });
+            assert_eq!(have_come, [false, false]);
+            assert_eq!(meeting.sleepers.load(Ordering::SeqCst), 0);
+        }
     }
 
     #[test]
