@@ -94,6 +94,7 @@ pub fn measured_from<'a>(source: impl Into<Source<'a>>) -> Result<u64, RecordErr
     measured_from_source(source.into())
 }
 
+/// Not generic: it is compiled with the optimisation of this crate, not with that of its caller.
 fn measured_from_source(source: Source<'_>) -> Result<u64, RecordError> {
     let warmup = Manifest::read(source.dir)?.run.warmup_ps;
     let queries: Vec<QueryRow> = read(source)?;

@@ -75,6 +75,7 @@ impl CellInput {
         CellInput::read_source(source.into(), warmup_ps)
     }
 
+    /// Not generic: it is compiled with the optimisation of this crate, not with that of its caller.
     fn read_source(source: Source<'_>, warmup_ps: u64) -> Result<CellInput, RecordError> {
         let dir = source.dir;
         let Manifest { run, status, .. } = Manifest::read(dir)?;

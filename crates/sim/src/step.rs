@@ -201,13 +201,9 @@ impl StepContext<'_> {
         Some((lane, ahead - phases * self.timing.phase))
     }
 
+    /// A frame or metadata arrives at a box of this thread, in `first` or later.
     #[inline(always)]
-    pub fn arrive(&mut self, at: u64, node: u32, port: u16, frame: Handle) {
-        self.receive(at, self.phase.others, node, port, frame);
-    }
-
-    #[inline(always)]
-    fn receive(&mut self, at: u64, first: First, node: u32, port: u16, frame: Handle) {
+    fn arrive(&mut self, at: u64, first: First, node: u32, port: u16, frame: Handle) {
         debug_assert!(at >= first.start);
         if frame.index() >= self.timing.frames_max {
             return self.overflow(at, node, port, frame);
@@ -265,7 +261,7 @@ impl StepContext<'_> {
             self.transmit_rare(wire, frame, now, errors, node, port);
         }
         if wire.shard == self.me {
-            self.arrive(at, wire.peer, wire.peer_port, frame);
+            self.arrive(at, self.phase.others, wire.peer, wire.peer_port, frame);
         } else {
             self.send(at, wire, frame);
         }
@@ -317,7 +313,7 @@ impl StepContext<'_> {
             if shard == self.me {
                 self.heap.wake(node);
                 let frame = self.pool.insert(&packet);
-                self.receive(at, self.phase.own, node, METADATA_PORT, frame);
+                self.arrive(at, self.phase.own, node, METADATA_PORT, frame);
             } else {
                 self.post(shard, Parcel { at, node, port: METADATA_PORT, packet });
             }
