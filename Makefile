@@ -35,7 +35,7 @@ $(VENV)/.ready: scripts/venv.sh scripts/tools.sh python/requirements-test.txt py
 	scripts/venv.sh $(PYTHON) $(VENV)
 	@touch $@
 
-demo: command ## 256 servers, lossy and lossless, three TCPs, a minute or two: results in out/demo
+demo: command ## 256 servers, lossy and lossless, three TCPs, about half a minute: results in out/demo
 	$(BIN) demo -o out/demo $(DEMO_FLAGS)
 
 test: wheel ## Every test: Rust, then Python in .venv
