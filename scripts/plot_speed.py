@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The picture of docs/results/speed.md, speed over hosts, as SVG; its numbers on the terminal.
 
-usage: plot_speed.py docs/results/speed.toml > docs/img/speed.svg
+usage: plot_speed.py docs/results/speed.toml docs/img/speed.svg
 """
 
 import sys
@@ -43,13 +43,13 @@ def draw(ax: Axes, every: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Draws the picture, and prints each point."""
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
     every = tomllib.loads(Path(sys.argv[1]).read_text())["series"]
     for series in every:
         for hosts, rate in series["points"]:
             per = series.get("per", "CPU second")
-            print(f"{series['name']:>26} {hosts:7,} hosts {rate:7.3f} M per {per}", file=sys.stderr)
+            print(f"{series['name']:>26} {hosts:7,} hosts {rate:7.3f} M per {per}")
     mpl.use("svg")
     mpl.rcParams.update({"svg.hashsalt": "sluicenet"})
     _, ax = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
@@ -62,7 +62,7 @@ def main() -> None:
     ax.set(xlabel="hosts", ylabel="million packet-hops per CPU second")
     ax.grid(axis="y", color="#dddddd")
     ax.spines[["top", "right"]].set_visible(False)
-    plt.savefig(sys.stdout.buffer, format="svg", metadata={"Date": None})
+    plt.savefig(sys.argv[2], format="svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":
