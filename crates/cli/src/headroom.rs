@@ -126,7 +126,7 @@ impl HeadroomArgs {
         let cable = self.cable.delay(self.per_metre);
         let delays = [cable, self.phy, self.response(), self.pipeline];
         if delays.iter().any(|delay| *delay > DURATION_MAX) {
-            return Err(Failure::Input("a delay is too long: at most 100 days".into()));
+            return Err(Failure::Input("a delay is too long: at most 2400 h".into()));
         }
         let headroom = Headroom {
             rate: self.rate,

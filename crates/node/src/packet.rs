@@ -158,11 +158,17 @@ impl Framing {
     /// Two bytes of PPP header and nothing between frames, as ns-3's point-to-point links have it.
     pub const PPP: Framing = Framing { header: 2, min_frame: 0, preamble: 0, gap: 0 };
 
-    /// Length of the frame around an IP packet of `ip` bytes.
+    /// Length of the frame around an IP packet of `ip` bytes. It fits 16 bits: a scenario whose longest frame does not is refused
+    /// when it is read, and [`Framing::assert_fits`] asserts that where a world is built.
     #[inline(always)]
     pub const fn frame_len(self, ip: u16) -> u16 {
+        debug_assert!(ip <= u16::MAX - self.header, "a frame of more than 65,535 B");
         let len = ip + self.header;
         if len < self.min_frame { self.min_frame } else { len }
+    }
+    /// Asserts that a frame around the largest IP packet, of `mtu` bytes, has a length of 16 bits.
+    pub const fn assert_fits(self, mtu: u64) {
+        assert!(mtu <= (u16::MAX - self.header) as u64, "the longest frame has more than 65,535 B");
     }
     /// Bytes a frame takes on the wire beyond its own.
     #[inline(always)]
@@ -401,6 +407,7 @@ impl Packet {
     /// Puts the packet into the tunnel: `bytes` of outer headers in front, with `outer` as their ECN field.
     #[inline]
     pub fn encapsulate(&mut self, outer: Ecn, bytes: u16) {
+        debug_assert!(bytes <= u16::MAX - self.len, "a tunnel's frame of more than 65,535 B");
         let inner = self.ecn() as u8;
         self.bits = self.bits & !(3 << INNER_ECN_SHIFT) | inner << INNER_ECN_SHIFT;
         self.set_ecn(outer);

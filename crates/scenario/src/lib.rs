@@ -49,8 +49,8 @@ pub use schema::json_schema;
 pub use sweep::{CONGESTION_KEY, FLOW_CONTROL_KEY, VARIANTS_MAX, Variant, folder_name};
 pub use units::closest;
 pub use units::{
-    BUFFER_MAX, BYTES_MAX, Bytes, DURATION_MAX, LINK_RATE_MIN, Length, PACKETS_MAX, Packets, Quantity, RATE_MAX,
-    UnitError,
+    BUFFER_MAX, BYTES_MAX, Bytes, DELAY_MAX, DURATION_MAX, LINK_RATE_MIN, Length, PACKETS_MAX, Packets, Quantity,
+    RATE_MAX, UnitError,
 };
 
 /// Version of the defaults, which manifests name: with another one, the same file can be another scenario.

@@ -320,6 +320,12 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     };
     let workloads = workloads(&root, &world, files)?;
     let bumps = bump::bumps(&root, &counts, general.level, files)?;
+    let beside = Beside {
+        are_tagged: qcn.enabled && qcn.limiters == Limiters::Flow,
+        are_reported: bumps.iter().any(|bump| !bump.neighbours.is_empty()),
+        growth: if overlay.enabled { 0 } else { zbridge.growth() },
+    };
+    framing.check(&s_framing, &beside)?;
     let marks = active_queue::marks(&red, &wred, &switch) || bumps.iter().any(Bump::marks);
     let (roce, dcqcn) = queue_pairs(&root, &framing, marks, &workloads, warnings)?;
     let failures = failures(&root, &topology, &counts)?;

@@ -39,8 +39,13 @@ impl Length {
     }
 }
 
-/// The longest time accepted, 100 days: half of the range of a clock of picoseconds, so that sums never overflow.
+/// The longest time accepted, 2400 h: less than half of the range of a clock of picoseconds, so that sums of two never
+/// overflow.
 pub const DURATION_MAX: Duration = Duration(100 * 86_400 * 1_000_000_000_000);
+/// The longest delay accepted of a link, a box or a stack, 1 h: light takes less to Jupiter. A run ends at
+/// [`DURATION_MAX`] at the latest, and the rest of a clock's range has room for the delays of two thousand hops.
+pub const DELAY_MAX: Duration = Duration(3_600 * 1_000_000_000_000);
+const _: () = assert!(u64::MAX - DURATION_MAX.0 > 2_000 * DELAY_MAX.0);
 /// The lowest rate of a link, 10 kb/s: the time of the largest frame, in fractions of a picosecond, still fits 64 bits.
 pub const LINK_RATE_MIN: Rate = Rate(10_000);
 /// The highest rate accepted, 100 Tb/s: a byte still takes time.
@@ -51,11 +56,13 @@ pub const BUFFER_MAX: Bytes = Bytes(1 << 30);
 pub const PACKETS_MAX: Packets = Packets(1_000_000);
 /// The longest cable accepted, 10,000 km.
 pub const LENGTH_MAX: Length = Length { mm: 10_000_000_000 };
-/// The largest size accepted, 1 TiB: a connection can count thousands of such messages.
+/// The largest size accepted, 1024 GiB: a connection can count thousands of such messages.
 pub const BYTES_MAX: Bytes = Bytes(1 << 40);
 
 /// Times of more than zero.
 pub const POSITIVE_TIME: RangeInclusive<Duration> = Duration(1)..=DURATION_MAX;
+/// Delays of links, boxes and stacks.
+pub const DELAY: RangeInclusive<Duration> = Duration(0)..=DELAY_MAX;
 /// Rates of more than zero.
 pub const POSITIVE_RATE: RangeInclusive<Rate> = Rate(1)..=RATE_MAX;
 /// Rates of links.
@@ -164,13 +171,15 @@ pub trait Quantity: Copy + PartialOrd + fmt::Debug {
         if self.base() == 0 {
             return "0".into();
         }
-        let in_unit = |(unit, scale): &(&str, u64)| {
-            let (thousandths, scale) = (u128::from(self.base()) * 1000, u128::from(*scale));
+        let in_unit = |&(unit, scale): &(&'static str, u64)| {
+            let (thousandths, scale) = (u128::from(self.base()) * 1000, u128::from(scale));
             let (whole, rest) = (thousandths / scale / 1000, thousandths / scale % 1000);
             // "0.1 MB" is as short as "100 KB", but unusual.
             (thousandths % scale == 0 && whole > 0).then(|| {
                 let number = format!("{whole}.{rest:03}");
-                let text = format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'));
+                let number = number.trim_end_matches('0').trim_end_matches('.');
+                let unit = if number == "1" { singular(unit, Self::UNITS) } else { unit };
+                let text = format!("{number} {unit}");
                 // Nor "1.5 KB" for "1500 B".
                 (text.chars().count() + usize::from(whole < 10 && rest > 0), text)
             })
@@ -293,11 +302,12 @@ fn parse_base(
         let near = units.iter().find(|(u, _)| u.eq_ignore_ascii_case(unit)).map(|u| u.0);
         let near = near.or_else(|| closest(unit, units.iter().map(|u| u.0)));
         let shown: String = unit.chars().take(20).collect();
+        let written = format!("{name} is written as {example}; its units are {}", usual(units).join(", "));
         return fail(
             format!("unknown unit `{shown}` for {name}"),
             match near {
-                Some(u) => format!("did you mean `{u}`? {name} is written as {example}"),
-                None => format!("{name} is written as {example}"),
+                Some(u) => format!("did you mean `{u}`? {written}"),
+                None => written,
             },
         );
     };
@@ -338,7 +348,7 @@ fn parse_base(
         let (unit, below) = (units.first().map_or("", |u| u.0), whole * scale + parts * scale / denominator);
         return fail(
             format!("{name} of `{shown}` is not a whole number of {unit}"),
-            format!("write {below} {unit} or {} {unit}", below + 1),
+            format!("write {below} {} or {} {unit}", if below == 1 { singular(unit, units) } else { unit }, below + 1),
         );
     }
     u64::try_from(base).map_err(|_| too_large())
@@ -351,6 +361,18 @@ fn bytes_a_second(number: &str, unit: &str, units: &[(&'static str, u64)]) -> Op
         units.iter().find(|(u, _)| u.strip_suffix("b/s").is_some_and(|p| p.eq_ignore_ascii_case(prefix)))?;
     let eight = number.parse::<f64>().map_or(String::new(), |n| format!(", as {} {bits}", n * 8.0));
     Some(format!("rates are in bits: `{bits}` if you meant bits, and eight times as many if you meant bytes{eight}"))
+}
+
+/// Its units without other spellings of the same.
+fn usual(units: &[(&'static str, u64)]) -> Vec<&'static str> {
+    let is_first = |(i, unit): &(usize, &(&str, u64))| units[..*i].iter().all(|other| other.1 != unit.1);
+    units.iter().enumerate().filter(is_first).map(|(_, unit)| unit.0).collect()
+}
+
+/// A unit as it is written behind 1: one of `packets` is a `packet`.
+fn singular(unit: &'static str, units: &[(&'static str, u64)]) -> &'static str {
+    let one = unit.strip_suffix('s').and_then(|one| units.iter().find(|(other, _)| *other == one));
+    one.map_or(unit, |one| one.0)
 }
 
 fn limit_hint(name: &str, units: &[(&'static str, u64)], max: u64) -> String {
@@ -494,7 +516,7 @@ mod tests {
         }
         assert_eq!(
             Duration::parse("5 MS").unwrap_err().hint,
-            "did you mean `ms`? a duration is written as \"9.5 us\" or \"20 ms\""
+            "did you mean `ms`? a duration is written as \"9.5 us\" or \"20 ms\"; its units are ps, ns, us, ms, s, min, h"
         );
         assert!(Rate::parse("10 Gbit/s").unwrap_err().hint.contains("`Gb/s`"));
         for (text, both) in [("1.25 GBps", ["`Gb/s`", "10 Gb/s"]), ("100 MB/s", ["`Mb/s`", "800 Mb/s"])] {

@@ -79,6 +79,7 @@ pub fn framing(scenario: &Scenario) -> Framing {
 fn wire_bytes(scenario: &Scenario) -> (u32, u32) {
     let framing = framing(scenario);
     let overhead = framing.overhead() as u32;
+    framing.assert_fits(scenario.framing.mtu.as_bytes());
     let largest = framing.frame_len(scenario.framing.mtu.as_bytes() as u16) as u32;
     (largest + overhead, PFC_FRAME_BYTES + overhead)
 }

@@ -13,7 +13,7 @@ use sluicenet_node::link::NodeId;
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_records::{RecordError, RecordWriter, Status};
-use sluicenet_scenario::{Scenario, Warning, WatchdogAction};
+use sluicenet_scenario::{DURATION_MAX, Quantity, Scenario, Warning, WatchdogAction};
 use sluicenet_sim::audit::{self, Totals};
 use sluicenet_sim::world::{NodeRef, World};
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
@@ -82,8 +82,13 @@ pub(super) fn execute(
     let totals = audited(&engine, &plan)?;
     let now = match (end, s.duration) {
         (RunEnd::Time, Some(duration)) => Instant(duration.as_ps()),
+        (RunEnd::Time, None) => END_MAX,
         _ => collector.now(),
     };
+    if end == RunEnd::Time && s.duration.is_none() {
+        let message = format!("the run has ended at {}, the longest time, before its work", DURATION_MAX.written());
+        warnings.push(s.locations.warning("scenario.duration", message));
+    }
     warnings.extend(ignored(s, &engine));
     let losses = Losses::of(s, &engine);
     let overrun = overrun(s, &plan, &engine);
@@ -196,6 +201,8 @@ impl Operator {
     }
 }
 
+/// The end of a run without a duration whose work does not end: from here on the longest delays still fit the clock.
+const END_MAX: Instant = Instant(DURATION_MAX.as_ps());
 /// Epochs between two searches for a deadlock. A circle of pauses stays, so a search now and then finds it in time.
 const EPOCHS_PER_SEARCH: u64 = 8;
 
@@ -226,7 +233,7 @@ impl Drive<'_> {
         let has_pauses = pfc.enabled && pfc.watchdog.is_none_or(|watchdog| watchdog.action == WatchdogAction::Alert);
         let (until, total) = (until(self.scenario), self.total);
         let (mut failure, mut stuck, mut epochs) = (None, None, 0u64);
-        let end = engine.run(until.unwrap_or(Instant::MAX), interrupt, &mut |engine, epoch| {
+        let end = engine.run(until.unwrap_or(END_MAX), interrupt, &mut |engine, epoch| {
             let (now, hops) = (epoch.now, epoch.hops);
             if let Err(e) = collector.epoch(engine, epoch) {
                 failure = Some(e);

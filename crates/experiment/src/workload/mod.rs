@@ -22,7 +22,7 @@ use sluicenet_node::server::{App, Event, Io, Open, QueryRecord};
 use sluicenet_proto::frame::{HostId, Priority};
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::units::Rate;
-use sluicenet_scenario::{Scenario, Transport, Warning, Workload};
+use sluicenet_scenario::{EPHEMERAL, PORTS, Scenario, Transport, Warning, Workload};
 use std::sync::Arc;
 
 /// The token of the first wake-up.
@@ -256,18 +256,14 @@ pub fn role_vm(scenario: &Scenario, role: u8) -> u8 {
     role.min(scenario.server.vms as u8 - 1)
 }
 
-/// First port of connections that are opened anew; the well-known ones of the workloads lie below.
-const EPHEMERAL: u16 = 10_000;
-
 /// A server's supply of ports for new connections.
 #[derive(Clone, Debug, Default)]
 pub struct Ports(u32);
 
 impl Ports {
     pub(crate) fn next(&mut self) -> u16 {
-        let span = u16::MAX as u32 - EPHEMERAL as u32 + 1;
-        let port = EPHEMERAL as u32 + self.0 % span;
-        self.0 += 1;
+        let port = u32::from(EPHEMERAL) + self.0;
+        self.0 = (self.0 + 1) % PORTS;
         port as u16
     }
 }

@@ -3,6 +3,7 @@
 use crate::worlds::{attempt, flows, load};
 use sluicenet_proto::rng::Rng;
 use sluicenet_records::{FlowRow, read};
+use sluicenet_sim::RunEnd;
 use sluicenet_testkit::Dir;
 
 #[test]
@@ -152,5 +153,72 @@ fn nothing_is_faster_than_its_ideal_in_a_tree_with_external_hosts_and_links_of_s
             let slowdown = f.slowdown.unwrap();
             assert!(if routing == "hash" { slowdown >= 1.0 } else { slowdown == 1.0 }, "{routing} {f:?}");
         }
+    }
+}
+
+#[test]
+fn the_longest_delays_of_a_path_add_up() {
+    let text = r#"
+        [topology]
+        kind = "fat-tree"
+        k = 4
+        link_delay = "1 h"
+        routing = "hash"
+        [switch]
+        delay = "1 h"
+        [adapter]
+        delay = "1 h"
+        [udp]
+        tx_delay = "1 h"
+        rx_delay = "1 h"
+        [[workload]]
+        kind = "flow"
+        src = 0
+        dst = 15
+        bytes = "1000 B"
+        transport = "udp"
+    "#;
+    let f = &flows(text, "far")[0];
+    // Six links, five switches, two adapters, two stacks.
+    let bits = (1000 + 28 + 18 + 8) * 800;
+    assert_eq!(f.fct_ps, Some(6 * bits + (6 + 5 + 2 + 2) * 3_600_000_000_000_000));
+    assert_eq!(f.slowdown, Some(1.0));
+}
+
+#[test]
+fn a_run_whose_work_does_not_end_ends_in_time() {
+    let text = |start: u32| {
+        format!(
+            "[topology]\nkind = \"single-switch\"\nhosts = 2\nlink_delay = \"1 h\"\n[[workload]]\nkind = \"flow\"\nsrc = 0\n\
+             dst = 1\nbytes = \"1000 B\"\ntransport = \"udp\"\nstart = \"{start} h\"\n"
+        )
+    };
+    let folder = Dir::new("run-in-time");
+    // It arrives two hours later.
+    for (start, finished) in [(2_397, 1), (2_399, 0)] {
+        let o = attempt(&load(&text(start), "t.toml", &folder.0).unwrap(), 1, None).unwrap();
+        assert_eq!((o.flows.finished, o.flows.open_alone), (finished, 1 - finished), "{start}");
+        let is_said = o.warnings.iter().any(|w| w.message.contains("the run has ended at 2400 h"));
+        assert_eq!((o.end == RunEnd::Time, is_said), (finished == 0, finished == 0), "{start}");
+        assert!(finished == 1 || o.now.as_ps() == 2_400 * 3_600_000_000_000_000);
+    }
+}
+
+#[test]
+fn frames_of_the_largest_mtu_take_their_time() {
+    for (keys, transport) in [
+        ("[framing]\nmtu = \"65517 B\"\n", "udp"),
+        ("[framing]\nmtu = \"65517 B\"\n", "tcp"),
+        ("[framing]\nkind = \"ppp\"\nmtu = \"65533 B\"\n", "tcp"),
+        ("[framing]\nmtu = \"65517 B\"\n[server]\nvirtual_network = true\n[overlay]\nmtu = \"65463 B\"\n", "tcp"),
+    ] {
+        let text = format!(
+            "[topology]\nkind = \"single-switch\"\nhosts = 2\n[switch]\nbuffer = \"100 MB\"\n[adapter]\nbuffer = \"10 MB\"\n\
+             [udp]\nbuffer = \"10 MB\"\n[tcp]\nbuffer = \"4 MB\"\n{keys}\
+             [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"2 MB\"\ntransport = \"{transport}\"\n"
+        );
+        let fct = flows(&text, "large-mtu")[0].fct_ps.unwrap_or_else(|| panic!("{text}"));
+        // 2 MB at 10 Gb/s are 1.6 ms.
+        assert!(fct > 1_600_000_000, "{fct}: {text}");
     }
 }

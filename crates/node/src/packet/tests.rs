@@ -131,3 +131,17 @@ fn a_packet_of_roce_comes_out_as_it_went_in() {
     let padded = Packet::roce(flow(), &odd, true, 0, Framing::ETHERNET);
     assert_eq!((padded.payload(), padded.len()), (1, lower + 4), "padded to four bytes");
 }
+
+#[test]
+fn the_longest_frame_has_16_bits() {
+    for (framing, mtu) in [(Framing::ETHERNET, 65_517), (Framing::CN_TAGGED, 65_513), (Framing::PPP, 65_533)] {
+        framing.assert_fits(mtu.into());
+        assert_eq!(framing.frame_len(mtu), u16::MAX);
+    }
+}
+
+#[test]
+#[should_panic(expected = "more than 65,535 B")]
+fn a_longer_frame_is_no_frame() {
+    Framing::ETHERNET.assert_fits(65_518);
+}

@@ -8,7 +8,7 @@ use crate::{BYTES_MAX, DURATION_MAX, Error, HOSTS_MAX, Result, Warning};
 use sluicenet_proto::time::Duration;
 
 /// When a flow starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Start {
     /// At this time.
     At(Duration),

@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::files::Files;
 use crate::setting::{Kind, Section, Setting, Settings, Spec, shown};
 use crate::tree::{Document, Span, Table, Value};
-use crate::units::{BUFFER, Bytes, DURATION_MAX, POSITIVE_RATE, POSITIVE_TIME};
+use crate::units::{BUFFER, Bytes, DELAY, DELAY_MAX, POSITIVE_RATE, POSITIVE_TIME};
 use crate::{choices, settings};
 
 /// Bumps of a scenario, links of a bump, and applications of a bump.
@@ -27,7 +27,7 @@ const APPS_MAX: usize = 16;
 /// Packets of a simulated update.
 const BATCH: RangeInclusive<u32> = 1..=8;
 /// Delays of the links between bumps: at least 1 ns, so that one bump can be simulated ahead of another.
-const UPDATE_DELAY: RangeInclusive<Duration> = Duration::from_ns(1)..=DURATION_MAX;
+const UPDATE_DELAY: RangeInclusive<Duration> = Duration::from_ns(1)..=DELAY_MAX;
 /// Probabilities.
 const PROBABILITY: RangeInclusive<f64> = 0.0..=1.0;
 /// The default size of a queue that is given in packets.
@@ -42,7 +42,7 @@ settings! {
         links: Vec<PortSelector> as (Kind::Ports) = links(s, counts)?,
         /// the time that a frame takes through it, from its last bit in to its first bit out; default 1 us
         // Less than ours takes over shared memory at 99.9 %; the source's bump takes 30 us (Table 5.2).
-        latency: Duration = Duration::from_us(1),
+        latency: Duration [DELAY] = Duration::from_us(1),
         /// bytes at which a virtual queue is full; default: no limit
         #[serde(skip_serializing_if = "Option::is_none")]
         buffer: Option<Bytes> [BUFFER],

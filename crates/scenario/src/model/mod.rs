@@ -38,6 +38,7 @@ pub use roce::{Dcqcn, Roce};
 pub use server::{Adapter, Queueing, Server, SlowVm, VSwitch, WhenFull};
 pub(crate) use server::{QueuePairs, VM_MAX};
 pub use stacks::{Congestion, InitialWindow, Off, Tcp, TcpLight, TcpPreset, Udp};
+pub(crate) use switch::Beside;
 pub use switch::{
     BufferPolicy, Deadlock, Forwarding, Framing, FramingKind, LinkHeadroom, Pfc, PfcWatchdog, PortBuffer, SharedBuffer,
     Switch, WatchdogAction,
@@ -49,6 +50,7 @@ pub use workload::{
     Layout, LoadBasis, PartitionAggregate, PartitionAggregate2, Pattern, Permutation, Phase, Poisson, Priority,
     Shuffle, Transport, Workload,
 };
+pub use workload::{EPHEMERAL, PORTS};
 pub(crate) use workload::{WORKLOADS, World};
 pub use xco::{LEASE as XCO_LEASE, NoHysteresis, SLICE as XCO_SLICE, SMALL as XCO_SMALL, Xco, XcoKind, XcoWeight};
 

@@ -9,7 +9,7 @@ use crate::files::Files;
 use crate::formats::{HpccTopology, HtsimTopology};
 use crate::setting::Kind;
 use crate::topology::{self, Given};
-use crate::units::{LINK_RATE, Length, canonical};
+use crate::units::{DELAY, LINK_RATE, Length, canonical};
 use crate::{HOST_MAX, HOSTS_MAX, SWITCH_PORTS_MAX, choices, settings};
 
 /// Levels of switches a tree may have.
@@ -211,7 +211,7 @@ settings! {
         let link_rate: Rate [LINK_RATE] = Rate::gbps(10),
         /// every link's delay
         // 10 m of fibre at 5 ns/m [d]: neither table gives a cable.
-        let link_delay: Duration = set.plain_or(Duration::from_us(1), Duration::from_ns(50)),
+        let link_delay: Duration [DELAY] = set.plain_or(Duration::from_us(1), Duration::from_ns(50)),
         /// the length of every link's cable, instead of link_delay: "40 m"
         let cable: Option<Length>,
         /// the time that light takes through a metre of cable; default 5 ns
@@ -261,7 +261,7 @@ settings! {
         /// their rate
         rate: Option<Rate> [LINK_RATE],
         /// their delay
-        delay: Option<Duration>,
+        delay: Option<Duration> [DELAY],
         /// the length of their cables, instead of delay
         cable: Option<Length>,
         /// the chance that a bit is wrong on arrival

@@ -4,7 +4,7 @@ use super::switch::agree;
 use super::{Counts, ParameterSet, Routing, ZBridge};
 use crate::error::{Result, Warning};
 use crate::setting::{Kind, Section};
-use crate::units::{BUFFER, Bytes, LINK_RATE, POSITIVE_TIME, Quantity};
+use crate::units::{BUFFER, Bytes, DELAY, LINK_RATE, POSITIVE_TIME, Quantity};
 use crate::{choices, settings};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -44,7 +44,7 @@ settings! {
         // A queue pair leaves its packets in memory until the link is free. A CNP could not slow those in a buffer.
         buffer: Bytes [BUFFER] = pairs.map_or(Bytes(512_000), |pairs| pairs.buffer),
         /// from host to wire and from wire to host
-        delay: Duration = set.plain_or(Duration::ZERO, Duration::from_ns(500)),
+        delay: Duration [DELAY] = set.plain_or(Duration::ZERO, Duration::from_ns(500)),
         /// one queue for each destination, or one for all
         queueing: Queueing = Queueing::Voq,
         /// stop the host, or drop

@@ -4,7 +4,7 @@ use super::ParameterSet;
 use crate::error::Result;
 use crate::setting::{Kind, Or, Section, Setting};
 use crate::tree::Node;
-use crate::units::{BUFFER, Bytes, POSITIVE_TIME, canonical_as_they_are};
+use crate::units::{BUFFER, Bytes, DELAY, POSITIVE_TIME, canonical_as_they_are};
 use crate::{choices, settings};
 use core::ops::RangeInclusive;
 use serde::Serialize;
@@ -129,9 +129,9 @@ settings! {
         /// whether the buffers grow
         auto_buffer: bool = true,
         /// latency of the stack from socket to wire
-        tx_delay: Duration = set.plain_or(Duration::ZERO, Duration::from_ns(9_500)),
+        tx_delay: Duration [DELAY] = set.plain_or(Duration::ZERO, Duration::from_ns(9_500)),
         /// latency of the stack from wire to socket
-        rx_delay: Duration = set.plain_or(Duration::ZERO, Duration::from_us(24)),
+        rx_delay: Duration [DELAY] = set.plain_or(Duration::ZERO, Duration::from_us(24)),
         /// how long an acknowledgement may wait
         let delayed_ack: Or<Duration, Off> [POSITIVE_TIME] = Or::Value(Timeouts::of(set, preset).delayed_ack),
         /// How long an acknowledgement may wait; not at all where absent.
@@ -217,9 +217,9 @@ settings! {
         buffer: Bytes [BUFFER] = Bytes(128_000),
         /// latency of the stack from socket to wire
         // Table 3.1; Table 2.1 has no UDP, and chapter 2's stack is the same.
-        tx_delay: Duration = set.plain_or(Duration::ZERO, Duration::from_ns(9_500)),
+        tx_delay: Duration [DELAY] = set.plain_or(Duration::ZERO, Duration::from_ns(9_500)),
         /// latency of the stack from wire to socket
-        rx_delay: Duration = set.plain_or(Duration::ZERO, Duration::from_us(24)),
+        rx_delay: Duration [DELAY] = set.plain_or(Duration::ZERO, Duration::from_us(24)),
     }
 }
 
@@ -232,8 +232,8 @@ settings! {
         buffer: Bytes [BUFFER] = Bytes(16_000_000),
         /// latency of the stack from socket to wire
         // The source has no latency of this stack: UDP's, which acknowledges nothing either [d].
-        tx_delay: Duration = set.plain_or(Duration::ZERO, Duration::from_ns(9_500)),
+        tx_delay: Duration [DELAY] = set.plain_or(Duration::ZERO, Duration::from_ns(9_500)),
         /// latency of the stack from wire to socket
-        rx_delay: Duration = set.plain_or(Duration::ZERO, Duration::from_us(24)),
+        rx_delay: Duration [DELAY] = set.plain_or(Duration::ZERO, Duration::from_us(24)),
     }
 }

@@ -5,11 +5,12 @@ use crate::error::Result;
 use crate::setting::{Kind, Or, Section, Setting};
 use crate::topology;
 use crate::tree::{Node, Value};
-use crate::units::{BUFFER, Bytes, Canonical, LINK_RATE, Length, Packets, Quantity};
+use crate::units::{BUFFER, Bytes, Canonical, DELAY, LINK_RATE, Length, Packets, Quantity};
 use crate::{choices, settings};
 use serde::{Serialize, Serializer};
 use sluicenet_proto::cee;
 use sluicenet_proto::frame::PrioritySet;
+use sluicenet_proto::tcp::MIN_MSS;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 
@@ -85,7 +86,14 @@ impl Setting for PortBuffer {
         let counts = |text: &str| text.trim_start_matches(|c: char| !c.is_alphabetic()).starts_with(['p', 'P']);
         match &node.value {
             Value::Text(text) if counts(text) => Packets::read(s, name, node, &Packets::ANY).map(PortBuffer::Packets),
-            _ => Bytes::read(s, name, node, limits).map(PortBuffer::Bytes),
+            _ => match Bytes::read(s, name, node, limits) {
+                Ok(bytes) => Ok(PortBuffer::Bytes(bytes)),
+                Err(e) if e.diagnostic().expected == Bytes::NAME => {
+                    let hint = format!("{}; a number of packets as {}", e.diagnostic().hint, Packets::EXAMPLE);
+                    Err(e.expected("a size or a number of packets").hint(hint))
+                }
+                Err(e) => Err(e),
+            },
         }
     }
 }
@@ -103,7 +111,7 @@ settings! {
         policy: BufferPolicy = BufferPolicy::Output,
         /// delay from input to output
         // Tables 2.1 and 3.1.
-        delay: Duration = set.of(Duration::ZERO, Duration::from_ns(100), Duration::from_ns(500)),
+        delay: Duration [DELAY] = set.of(Duration::ZERO, Duration::from_ns(100), Duration::from_ns(500)),
         /// when a frame is forwarded: at its first or last bit
         // 2.5.2.
         forwarding: Forwarding = set.plain_or(Forwarding::StoreAndForward, Forwarding::CutThrough),
@@ -318,7 +326,7 @@ settings! {
         /// the length of their cables
         cable: Option<Length>,
         /// their delay, instead of cable
-        delay: Option<Duration>,
+        delay: Option<Duration> [DELAY],
         /// room above xoff for data that still arrives
         headroom: Bytes [NO_BUFFER],
     }
@@ -428,10 +436,10 @@ settings! {
         #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "plainly")]
         field links: Vec<LinkHeadroom> = link_headrooms(s, per_metre)?,
         /// time from a PFC frame's last bit until the peer has stopped
-        response: Duration = RESPONSE,
+        response: Duration [DELAY] = RESPONSE,
         /// the longest response that headroom has room for; by-rate: of an adapter at such a link, 3.43 us at 10 Gb/s and
         /// 2.02 us at 100 Gb/s
-        let peer_response: Or<Duration, ByRate> = set.plain_or(Or::Word(ByRate::ByRate), Or::Value(RESPONSE)),
+        let peer_response: Or<Duration, ByRate> [DELAY] = set.plain_or(Or::Word(ByRate::ByRate), Or::Value(RESPONSE)),
         /// The longest response that headroom has room for; by the rate of the link where absent.
         #[serde(serialize_with = "crate::units::canonical")]
         field peer_response: Option<Duration> = peer_response.value(),
@@ -523,8 +531,14 @@ choices! {
     }
 }
 
-/// Bytes the smallest and the largest IP packet may have.
-pub(super) const MTU: core::ops::RangeInclusive<Bytes> = Bytes(128)..=Bytes(65_535);
+/// The smallest largest IP packet: TCP's smallest MSS and 40 B of headers.
+const MTU_MIN: u64 = MIN_MSS as u64 + 40;
+/// Bytes the largest IP packet may have; its frame has at most [`FRAME_MAX`].
+pub(super) const MTU: core::ops::RangeInclusive<Bytes> = Bytes(MTU_MIN)..=Bytes(FRAME_MAX);
+/// Bytes of the longest frame: simulated packets count theirs in 16 bits.
+const FRAME_MAX: u64 = u16::MAX as u64;
+/// Bytes of a CN-TAG (802.1Qau).
+const CN_TAG: u64 = 4;
 
 settings! {
     /// what a frame costs on the wire
@@ -537,7 +551,37 @@ settings! {
     }
 }
 
+/// Settings that bound the MTU. All headers between servers, of tunnels and of zBridge, are within the MTU.
+pub(crate) struct Beside {
+    /// Whether hosts put a CN-TAG into each frame.
+    pub are_tagged: bool,
+    /// Whether bumps report frames to each other, in 16 bits each with preamble and gap.
+    pub are_reported: bool,
+    /// Bytes of zBridge's header, if a virtual machine's packet has to leave room for it.
+    pub growth: u64,
+}
+
 impl Framing {
+    /// Refuses an MTU whose frame is too long, or that leaves no room for TCP's smallest segment.
+    pub(crate) fn check(&self, s: &Section<'_>, beside: &Beside) -> Result<()> {
+        let tag = if beside.are_tagged && self.kind == FramingKind::Ethernet { CN_TAG } else { 0 };
+        let gap = if beside.are_reported { self.gap_bytes() } else { 0 };
+        let (mtu, around) = (self.mtu.0, self.header_bytes() + tag + gap);
+        let (least, most) = (MTU_MIN + beside.growth, FRAME_MAX - around);
+        let message = if mtu > most {
+            format!("a packet of {mtu} B and {around} B around it are more than the {FRAME_MAX} B of the longest frame")
+        } else if mtu < least {
+            format!("a packet of {mtu} B does not hold TCP's smallest segment of {MIN_MSS} B and its headers")
+        } else {
+            return Ok(());
+        };
+        let hint = if mtu > most { format!("at most {most} B here") } else { format!("at least {least} B here") };
+        Err(s
+            .error("mtu", message)
+            .expected(format!("from {least} B to {most} B"))
+            .hint(format!("framing.mtu is {hint}")))
+    }
+
     /// Bytes of header and trailer which count in buffers too.
     pub fn header_bytes(&self) -> u64 {
         match self.kind {

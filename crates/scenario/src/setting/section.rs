@@ -162,6 +162,8 @@ impl<'a> Section<'a> {
             Some(Value::Text(text)) => format!(" in `{}`", shown(text)),
             _ => String::new(),
         };
+        // The help of some keys begins with the kind that they are for, which may have the key's own name.
+        let help = help.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(help);
         let error = self.error_here(format!("`{name}` is missing{of}")).hint(format!("{name}: {help}"));
         match self.spec.key(name).map(|key| (key.kind)()) {
             Some(Kind::Choice(words)) => error.expected(words.join(", ")),
@@ -212,7 +214,9 @@ impl<'a> Section<'a> {
                         true => beyond(shown(text)),
                         false => self.doc.error(node.span, e.message).expected(T::NAME),
                     };
-                    return Err(if e.hint.is_empty() { error } else { error.hint(e.hint) });
+                    // The limit of the key is the lower one.
+                    let is_beside = e.is_too_large && limits.end().base() < T::MAX;
+                    return Err(if e.hint.is_empty() || is_beside { error } else { error.hint(e.hint) });
                 }
             },
             Value::Int(0) => T::from_base(0),

@@ -2,7 +2,7 @@
 
 use super::*;
 use sluicenet_proto::rng::Rng;
-use sluicenet_testkit::mutated;
+use sluicenet_testkit::{Dir, mutated};
 
 /// Replaces `from` in the full scenario and expects an error at `needle` with `message`.
 fn expect(text: &str, needle: &str, message: &str) {
@@ -284,10 +284,13 @@ fn patterns() {
     expect(&tree.replace("staggered(0.5, 0.3)", "same-id-outgoing"), "\"same-id", "two-level tables of a fat-tree");
     let stride = PATTERN.replace("staggered(0.5, 0.3)\"", "stride(3)\"\nstride = 3");
     expect(&stride, "3\nbytes", "means nothing to this pattern");
+    let no_file = refused(&PATTERN.replace("staggered(0.5, 0.3)", "file"));
+    assert_eq!((&*no_file.message, &*no_file.hint), ("`file` is missing", "file: lines `src dst`"));
     let many = |flows: &str| PATTERN.replace("bytes", &format!("flows = {flows}\nbytes"));
-    parse(&many("262144")).unwrap();
+    let datagrams = |flows: &str| many(flows) + "transport = \"udp\"\n";
+    parse(&datagrams("262144")).unwrap();
     expect(&many("0"), "0\nbytes", "out of range");
-    expect(&many("262145"), "262145", "flows are too many");
+    expect(&datagrams("262145"), "262145", "flows are too many");
     let shuffle =
         "[topology]\nkind = \"fat-tree\"\nk = 4\n[[workload]]\nkind = \"shuffle\"\nhosts = 8\nbytes = \"1 KB\"\n";
     parse(shuffle).unwrap();
@@ -481,7 +484,7 @@ fn hotspots() {
 fn a_buffer_of_packets_is_one_of_a_lossy_output() {
     let minimal = |switch: &str| format!("{MINIMAL}[switch]\n{switch}\n");
     let buffer = |text: &str| parse(text).map(|loaded| loaded.scenario.switch.buffer);
-    for (value, packets) in [("200 packets", 200), ("1 packet", 1), ("1_000 packets", 1_000)] {
+    for (value, packets) in [("200 packets", 200), ("1 packet", 1), ("1_000 packets", 1_000), ("200packets", 200)] {
         let of = buffer(&minimal(&format!("buffer = \"{value}\""))).unwrap();
         assert_eq!(of, PortBuffer::Packets(Packets(packets)), "{value}");
         assert_eq!(buffer(&minimal(&format!("buffer = \"{}\"", of.written()))).unwrap(), of);
@@ -489,13 +492,18 @@ fn a_buffer_of_packets_is_one_of_a_lossy_output() {
     for (value, message, hint) in [
         ("0 packets", "`buffer` of 0 is out of range in [switch]", ""),
         ("1000001 packets", "`buffer` of 1000001 packets is out of range in [switch]", "at most 1000000 packets"),
-        ("1.5 packets", "not a whole number of packets", "write 1 packets or 2 packets"),
+        ("1.5 packets", "not a whole number of packets", "write 1 packet or 2 packets"),
         ("200 paket", "unknown unit `paket` for a number of packets", "did you mean `packet`?"),
-        ("200", "a size needs a unit", ""),
+        ("200", "a size needs a unit", "or \"1446 B\"; a number of packets as \"200 packets\""),
+        ("200 frames", "unknown unit `frames` for a size", "KiB, MiB, GiB; a number of packets as \"200 packets\""),
+        ("5 GB", "`buffer` of 5 GB is out of range in [switch]", ""),
     ] {
         let d = refused(&minimal(&format!("buffer = \"{value}\"")));
         assert!(d.message.contains(message) && d.hint.contains(hint), "{value}: {d:#?}");
     }
+    let bare = refused(&minimal("buffer = 200"));
+    assert_eq!(bare.hint, "write it in quotes, as \"20 KB\" or \"1446 B\"; a number of packets as \"200 packets\"");
+    assert_eq!(bare.expected, "a size or a number of packets");
     for policy in ["input", "pooled"] {
         let text = minimal(&format!("buffer = \"9 packets\"\npolicy = \"{policy}\""));
         expect(&text, &format!("\"{policy}\""), "a buffer that counts packets is one of an output's queue");
@@ -518,7 +526,7 @@ fn what_would_not_fit_into_memory_or_into_a_counter() {
         "`link_rate` of 9 kb/s is out of range in [topology]",
     );
     expect(&with("queues = \"10 us\"", "queues = \"1 ps\""), "\"1 ps\"", "samples in every 500 us are too many");
-    expect(&with("stagger = \"1 us\"", "stagger = \"2000 h\""), "\"2000 h\"", "after 100 days");
+    expect(&with("stagger = \"1 us\"", "stagger = \"2000 h\""), "\"2000 h\"", "after 2400 h");
     expect(&with("initial_window = \"rfc3390\"", "initial_window = 256"), "256\nsack", "out of range");
     expect(&with("reassembly_limit = 200", "reassembly_limit = 65536"), "65536\ninitial", "out of range");
     let often = "{ kind = \"constant\", value = \"1 ns\" }";
@@ -685,4 +693,152 @@ fn cables_and_classes() {
     let groups = "[[ets.group]]\npriorities = [0, 1, 2, 3]\nweight = 9\n[[ets.group]]\npriorities = [4, 5, 6, 7]\n";
     expect(&format!("{MINIMAL}{groups}bandwidth = 50\n"), "50\n", "`bandwidth` beside `weight`");
     expect(&format!("{MINIMAL}{groups}"), "[[ets.group]]\npriorities = [4", "`weight` is missing");
+}
+
+#[test]
+fn the_longest_frame_and_the_smallest_segment_bound_the_mtu() {
+    let text = |mtu: u64, keys: &str| {
+        format!(
+            "{MINIMAL}[framing]\nmtu = \"{mtu} B\"\n{keys}\n[switch]\nbuffer = \"1 MB\"\n[tcp]\nbuffer = \"1 MB\"\n"
+        )
+    };
+    let bumps = "[[bump]]\nlinks = [\"host 0\"]\nneighbours = [1]\n[[bump]]\nlinks = [\"host 1\"]\n";
+    let unmanaged = "[qcn]\nenabled = true\n";
+    let tagged = "[qcn]\nenabled = true\nlimiters = \"flow\"\n";
+    let tunnel = "[server]\nvirtual_network = true\n[overlay]\nmtu = \"65463 B\"\n";
+    let bridge = "[server]\nvirtual_network = true\n[overlay]\nenabled = false\n[zbridge]\nenabled = true\n";
+    for (keys, least, most) in [
+        ("", 256, 65_517),
+        ("kind = \"ppp\"", 256, 65_533),
+        (unmanaged, 256, 65_517),
+        (tagged, 256, 65_513),
+        (bumps, 256, 65_497),
+        (tunnel, 65_517, 65_517),
+        (bridge, 278, 65_517),
+    ] {
+        for mtu in [least, most] {
+            parse(&text(mtu, keys)).unwrap_or_else(|e| panic!("{mtu} {keys}: {e}"));
+        }
+        let above = text(most + 1, keys);
+        expect(&above, &format!("\"{}", most + 1), "of the longest frame");
+        assert_eq!(refused(&above).hint, format!("framing.mtu is at most {most} B here"));
+        assert!(refused(&above).expected.ends_with(&format!(" to {most} B")), "{keys}");
+    }
+    expect(&text(255, ""), "\"255", "`mtu` of 255 B is out of range in [framing]");
+    let below = text(277, bridge);
+    expect(&below, "\"277", "does not hold TCP's smallest segment");
+    assert_eq!(
+        (&*refused(&below).expected, &*refused(&below).hint),
+        ("from 278 B to 65517 B", "framing.mtu is at least 278 B here")
+    );
+}
+
+#[test]
+fn delays_of_a_path_fit_the_clock() {
+    for (from, key, section) in [
+        ("link_delay = \"50 ns\"", "link_delay", "topology"),
+        ("tx_delay = \"9.5 us\"", "tx_delay", "tcp"),
+        ("rx_delay = \"24 us\"", "rx_delay", "tcp"),
+    ] {
+        assert!(parse(&with(from, &format!("{key} = \"60 min\""))).is_ok(), "{key}");
+        for value in ["\"61 min\"", "\"2400 h\"", "\"5000 h\""] {
+            let text = with(from, &format!("{key} = {value}"));
+            expect(&text, value, &format!("is out of range in [{section}]"));
+            assert_eq!((&*refused(&text).expected, &*refused(&text).hint), ("from 0 to 1 h", ""), "{key}");
+        }
+    }
+    let graph = |delay: &str| {
+        crate::formats::parse_hpcc_topology(
+            "t",
+            format!("3 1 2\n2\n0 2 10Gbps {delay} 0\n1 2 10Gbps 1us 0\n").as_bytes(),
+        )
+    };
+    graph("1h").unwrap();
+    let e = graph("61min").unwrap_err();
+    assert_eq!((e.diagnostic().line, &*e.diagnostic().hint), (3, "at most 1 h"), "{e}");
+}
+
+#[test]
+fn senders_of_a_permutation_are_hosts_and_have_ports() {
+    let text = |k: u32, keys: &str| {
+        format!(
+            "[topology]\nkind = \"fat-tree\"\nk = {k}\n[[workload]]\nkind = \"permutation\"\npattern = \"random\"\n\
+             bytes = \"1 KB\"\n{keys}\n"
+        )
+    };
+    parse(&text(4, "senders = 16")).unwrap();
+    expect(&text(4, "senders = 17"), "17", "17 senders: the network has 16 hosts");
+    assert_eq!(refused(&text(4, "senders = 17")).expected, "from 1 to 16");
+    // 4.3 million hosts, of which few send.
+    parse(&text(258, "senders = 10000")).unwrap();
+    expect(&text(258, ""), "[[workload]]", "about 4.3e6 flows are too many");
+    expect(&text(258, "senders = 1\nflows = 63"), "63", "the pattern would be drawn for");
+    for transport in ["udp", "roce"] {
+        parse(&text(4, &format!("flows = 55537\ntransport = \"{transport}\""))).unwrap();
+    }
+    parse(&text(4, "flows = 55536")).unwrap();
+    let beyond = text(4, "flows = 55537");
+    expect(&beyond, "55537", "a host would begin 55537 flows at once, and has 55536 ports");
+    assert!(refused(&beyond).hint.contains("several workloads"));
+
+    let folder = Dir::new("ports");
+    folder.file("two.pairs", "0 1\n0 2\n3 1\n");
+    let of_file = |flows: u32| {
+        let keys = format!("flows = {flows}\nfile = \"two.pairs\"");
+        Scenario::parse_in(&text(4, &keys).replace("\"random\"", "\"file\""), "t.toml", Some(&folder.0), &[])
+    };
+    of_file(27_768).unwrap();
+    assert!(of_file(27_769).unwrap_err().to_string().contains("a host would begin 55538 flows at once"));
+}
+
+#[test]
+fn flows_of_a_file_have_ports() {
+    let folder = Dir::new("ports-of-files");
+    let load = |format: &str, keys: &str| {
+        let text = format!(
+            "[topology]\nkind = \"single-switch\"\nhosts = 4\n[[workload]]\nkind = \"flow-file\"\nformat = \"{format}\"\n\
+             file = \"flows\"\n{keys}\n"
+        );
+        Scenario::parse_in(&text, "t.toml", Some(&folder.0), &[])
+    };
+    let hpcc = |count: u32, later: u32| {
+        let line =
+            |i: u32| format!("{} 1 3 100 1000 {}\n", if i % 2 == 0 { 0 } else { 2 }, u32::from(i >= count - later));
+        folder.file("flows", &format!("{count}\n{}", (0..count).map(line).collect::<String>()));
+    };
+    // Two hosts begin as many each.
+    hpcc(2 * 55_536, 0);
+    load("hpcc", "").unwrap();
+    hpcc(2 * 55_536 + 1, 0);
+    let e = load("hpcc", "").unwrap_err();
+    let d = e.diagnostic();
+    assert_eq!(
+        (&*d.file, d.line, &*d.expected),
+        ("flows", 2 * 55_536 + 2, "at most 55536 flows of a host at one time"),
+        "{e}"
+    );
+    load("hpcc", "transport = \"udp\"").unwrap();
+    hpcc(2 * 55_536 + 1, 1);
+    load("hpcc", "").unwrap();
+
+    // 55,537 flows of host 0, on connections of their own, on one, or when a trigger says so.
+    let htsim = |keys: &dyn Fn(u32) -> String, trigger: &str| {
+        let all: String = (2..55_539).map(|id| format!("0->1 {} size 1000\n", keys(id))).collect();
+        let first = "2->3 id 1 start 0 size 1000 send_done_trigger 1\n";
+        folder.file("flows", &format!("Nodes 4\nConnections 55538\nTriggers 1\n{first}{all}trigger id 1 {trigger}\n"));
+        load("htsim", "")
+    };
+    for (begins, trigger, is_refused) in [
+        ("start 0", "oneshot", true),
+        ("trigger 1", "oneshot", true),
+        ("trigger 1", "barrier count 1", true),
+        ("trigger 1", "multishot", false),
+    ] {
+        // A multishot that its trigger activates once is refused for that.
+        let e = htsim(&|id| format!("id {id} {begins}"), trigger).unwrap_err();
+        let is_of_ports = (e.diagnostic().line, e.to_string().contains("55536 flows")) == (55_541, true);
+        assert_eq!(is_of_ports, is_refused, "{begins} {trigger}: {e}");
+    }
+    htsim(&|_| "id 2 msg start 0".into(), "oneshot").unwrap();
+    htsim(&|id| format!("id {id} start {}", id % 2), "oneshot").unwrap();
 }

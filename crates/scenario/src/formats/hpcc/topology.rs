@@ -2,7 +2,9 @@
 
 use super::dialect::{Dialect, Recognised, recognise};
 use crate::formats::lines::{Line, Reader, Words};
-use crate::{Error, HOSTS_MAX, LINK_RATE_MIN, PORTS_MAX, Quantity, Result, SWITCH_PORTS_MAX, UnitError, Warning};
+use crate::{
+    DELAY_MAX, Error, HOSTS_MAX, LINK_RATE_MIN, PORTS_MAX, Quantity, Result, SWITCH_PORTS_MAX, UnitError, Warning,
+};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use std::collections::BTreeSet;
@@ -224,6 +226,10 @@ fn read_link<'a>(
     let rate = read_rate(&words.reader, at)?;
     let at = words.need("a link's delay")?;
     let delay = Duration::parse(at.1).map_err(|e| quantity_error(&words.reader, at, e))?;
+    if delay > DELAY_MAX {
+        let message = format!("a link's delay of {} is too long", delay.written());
+        return Err(words.reader.at(at.0, at.1, message).hint(format!("at most {}", DELAY_MAX.written())));
+    }
     let at = words.need("a link's error rate")?;
     let packet_error_rate = match at.1.parse::<f64>() {
         Ok(p) if (0.0..=1.0).contains(&p) => p,

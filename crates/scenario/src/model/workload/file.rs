@@ -1,13 +1,14 @@
 //! The flows of a file.
 
-use super::{DSCP_MAX, PRIORITY, Transport, World};
+use super::{DSCP_MAX, PORTS, PRIORITY, Transport, World};
 use crate::error::{Error, Result, Warning};
 use crate::files::Files;
-use crate::formats::{ConnectionMatrix, HpccFlows};
+use crate::formats::{Connection, ConnectionMatrix, HpccFlows, Start, TriggerKind};
 use crate::model::{InputFile, Shape};
 use crate::setting::{Kind, Section};
 use crate::{choices, settings};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 choices! {
     /// The format of a file of flows.
@@ -95,6 +96,41 @@ impl FlowFile {
         }
     }
 
+    /// Refuses a host that begins more streams at one time than it has ports for.
+    fn check_ports(&self) -> Result<()> {
+        if !self.transport.has_streams() {
+            return Ok(());
+        }
+        let (path, mut begun): (&str, Vec<(Start, u32, u32)>) = match &self.content {
+            FlowFileContent::Hpcc { file } => {
+                (&file.path, file.content.flows.iter().map(|f| (Start::At(f.start), f.src, f.line)).collect())
+            }
+            FlowFileContent::Htsim { file } => {
+                let ConnectionMatrix { connections, triggers, .. } = &*file.content;
+                let mut known = BTreeSet::new();
+                // Messages share their connection, and a multishot begins one flow at a time.
+                let is_new = |c: &&Connection| !c.is_message || known.insert(c.id);
+                let at_once = |c: &&Connection| match c.start {
+                    Start::At(_) => true,
+                    Start::Trigger(t) => triggers.get(t as usize).is_some_and(|t| t.kind != TriggerKind::Multishot),
+                };
+                let new = connections.iter().filter(at_once).filter(is_new);
+                (&file.path, new.map(|c| (c.start, c.src, c.line)).collect())
+            }
+        };
+        begun.sort_unstable();
+        let ports = PORTS as usize;
+        let beyond = (ports..begun.len()).find(|&i| {
+            let ((first, src, _), (last, of, _)) = (begun[i - ports], begun[i]);
+            (first, src) == (last, of)
+        });
+        let Some(&(_, src, line)) = beyond.and_then(|i| begun.get(i)) else { return Ok(()) };
+        let message = format!("host {src} begins more than {PORTS} flows at one time, and has as many ports");
+        let error =
+            Error::line(path, line, "", message).expected(format!("at most {PORTS} flows of a host at one time"));
+        Err(error.hint("divide the flows among several files, each of a workload: each has ports of its own"))
+    }
+
     pub(super) fn check(&self, s: &Section<'_>, world: &World<'_>, _: &mut Files) -> Result<()> {
         let by = |own: u8| self.priority.unwrap_or(own);
         match &self.content {
@@ -111,6 +147,7 @@ impl FlowFile {
                 }
             }
         }
+        self.check_ports()?;
         let priorities = match (self.priority, &self.content) {
             (Some(p), _) => 1 << p,
             (None, FlowFileContent::Htsim { .. }) => 1,

@@ -17,6 +17,7 @@ pub use many_to_one::{Connections, Hotspot, Incast, Phase};
 pub use planned::{Flow, Pattern, Permutation, Shuffle};
 pub use queries::{Layout, PartitionAggregate, PartitionAggregate2};
 pub(crate) use world::World;
+pub use world::{EPHEMERAL, PORTS};
 
 use serde::Serialize;
 
@@ -46,6 +47,11 @@ impl Transport {
     /// Whether it is the default.
     pub fn is_tcp(&self) -> bool {
         *self == Transport::Tcp
+    }
+
+    /// Whether a connection is a stream of bytes, which ends when it is closed. Queue pairs take later messages, too.
+    pub fn has_streams(self) -> bool {
+        matches!(self, Transport::Tcp | Transport::TcpLight)
     }
 
     /// Whether a flow has a connection, to be closed.

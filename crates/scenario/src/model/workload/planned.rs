@@ -1,6 +1,6 @@
 //! Flows that are planned before a run: one to one, each to one other, all to all.
 
-use super::world::{PLANNED_MAX, check_planned};
+use super::world::{PLANNED_MAX, check_drawn, check_planned, check_ports};
 use super::{DSCP_MAX, PRIORITY, Priority, Transport, World};
 use crate::error::Result;
 use crate::files::Files;
@@ -12,6 +12,7 @@ use crate::{HOST_MAX, HOSTS_MAX, patterns, settings};
 use serde::Serialize;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
+use std::collections::BTreeMap;
 
 /// Which host sends to which in a permutation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -115,14 +116,31 @@ impl Permutation {
         if first_vm >= vms {
             return Err(s.error("first_vm", format!("there is no virtual machine {first_vm}: a server has {vms}")));
         }
-        let each = match &self.pattern {
-            Pattern::File(file) => file.content.len() as f64,
-            _ => f64::from(world.counts.hosts),
+        let (hosts, endpoints) = (world.counts.hosts, world.counts.endpoints());
+        let known = if matches!(self.pattern, Pattern::File(_)) { endpoints } else { hosts };
+        if let Some(senders) = self.senders.filter(|&senders| senders > known) {
+            let error = s.error("senders", format!("{senders} senders: the network has {known} hosts"));
+            return Err(error.expected(format!("from 1 to {known}")).hint("leave `senders` out if all send"));
+        }
+        let senders = self.senders.unwrap_or(known);
+        // Flows of all senders, and of the busiest one, each time that the pattern is drawn; and pairs drawn for it.
+        let (all, busiest, drawn): (u64, u64, u64) = match &self.pattern {
+            Pattern::File(file) => {
+                let mut of_host: BTreeMap<u32, u64> = BTreeMap::new();
+                for pair in file.content.iter().filter(|pair| pair.0 < senders) {
+                    *of_host.entry(pair.0).or_default() += 1;
+                }
+                (of_host.values().sum(), of_host.values().copied().max().unwrap_or(0), file.content.len() as u64)
+            }
+            _ => (senders.into(), 1, hosts.into()),
         };
-        check_planned(s, "flows", "flows", f64::from(self.flows) * each)?;
-        let staggered = u128::from(self.stagger.as_ps()) * u128::from(world.counts.endpoints());
+        let flows = u64::from(self.flows);
+        check_planned(s, "flows", "flows", (flows * all) as f64)?;
+        check_drawn(s, flows * drawn)?;
+        check_ports(s, self.transport, flows * busiest)?;
+        let staggered = u128::from(self.stagger.as_ps()) * u128::from(endpoints);
         if u128::from(self.start.as_ps()) + staggered > u128::from(DURATION_MAX.as_ps()) {
-            return Err(s.error_at(&["stagger", "start"], "the last flow would start after 100 days"));
+            return Err(s.error_at(&["stagger", "start"], "the last flow would start after 2400 h"));
         }
         world.check_rate(s, self.rate, self.transport)
     }

@@ -11,6 +11,12 @@ use sluicenet_proto::units::Rate;
 
 /// Queries and flows that are planned before a run, and so held in memory.
 pub(super) const PLANNED_MAX: u32 = 1 << 22;
+/// Pairs of hosts that patterns may draw before a run, those of hosts that do not send included: some seconds.
+const DRAWN_MAX: u64 = 1 << 28;
+/// The first port of connections that are opened anew; the well-known ones of the workloads lie below.
+pub const EPHEMERAL: u16 = 10_000;
+/// Connections that a host can have open for one workload, each with a port of its own.
+pub const PORTS: u32 = u16::MAX as u32 - EPHEMERAL as u32 + 1;
 /// Arrivals at a server are at least this far apart on average.
 const ARRIVAL_MIN: Duration = Duration::from_ns(1);
 
@@ -168,6 +174,25 @@ pub(super) fn check_apart(s: &Section<'_>, mean_ps: f64) -> Result<()> {
         return Ok(());
     }
     Err(s.error("inter_arrival", format!("{mean_ps} ps between two arrivals on average")).expected("at least 1 ns"))
+}
+
+/// Refuses patterns of so many pairs in all.
+pub(super) fn check_drawn(s: &Section<'_>, pairs: u64) -> Result<()> {
+    if pairs <= DRAWN_MAX {
+        return Ok(());
+    }
+    let message = format!("the pattern would be drawn for {pairs} pairs: for every host, also if it does not send");
+    Err(s.error("flows", message).expected(format!("at most {DRAWN_MAX} in all")))
+}
+
+/// Refuses a host that begins so many flows at once: two connections with the same ports would be one.
+pub(super) fn check_ports(s: &Section<'_>, transport: Transport, flows: u64) -> Result<()> {
+    if !transport.has_streams() || flows <= PORTS.into() {
+        return Ok(());
+    }
+    let message = format!("a host would begin {flows} flows at once, and has {PORTS} ports for those of a workload");
+    let error = s.error("flows", message).expected(format!("at most {PORTS} flows of a host"));
+    Err(error.hint("divide the flows among several workloads: each has ports of its own"))
 }
 
 /// Refuses about `count` planned things, if they would not fit into memory.
