@@ -4,7 +4,7 @@ use super::capture::Capture;
 use super::messages::{Messages, Seen};
 use super::{XcoTotals, ZBridgeTotals};
 use crate::build::{self, Bumps, Ideal, Plan};
-use crate::workload::HostApps;
+use crate::workload::{HostApps, workload_at};
 use sluicenet_node::adapter::AdapterFrame;
 use sluicenet_node::device::PortId;
 use sluicenet_node::guest::{FlowRecord, Transport};
@@ -21,7 +21,7 @@ use sluicenet_records::{
     BumpRow, DropRow, EstimateRow, LastParts, LimiterRow, MarkRow, PauseRow, PortRow, QueueRow, RecordError,
     RecordWriter, Status, StormRow, TcpRow, Text,
 };
-use sluicenet_scenario::{Hosts, Record, Scenario};
+use sluicenet_scenario::{EPHEMERAL, Hosts, Record, Scenario};
 use sluicenet_sim::world::{Node, NodeRef};
 use sluicenet_sim::{Engine, Epoch, QueueSample};
 use std::collections::{BTreeMap, HashMap};
@@ -209,6 +209,8 @@ pub struct Collected {
     pub marked: u64,
     /// Congestion notifications that switches sent.
     pub notifications: u64,
+    /// Unfinished flows on a connection that began with an earlier flow, by workload.
+    pub reused: BTreeMap<u8, u64>,
     /// The records that are still in memory.
     pub records: LastParts,
 }
@@ -404,6 +406,7 @@ impl Collector {
         let last = last_metadata(&mut engine, now);
         self.messages.write_flows(&mut self.writer, &last)?;
         let open = open_flows(&engine, now);
+        let reused = reused(&open);
         let unfinished = servers(&engine).flat_map(|(n, s)| s.app().open_queries().into_iter().map(move |q| (n, q)));
         let seen = self.messages.finish(&mut self.writer, now, ended, &open, unfinished)?;
         let pauses: Vec<PauseRow> = self.open.iter().map(|(&key, o)| self.pause_row(key, o, None)).collect();
@@ -435,7 +438,7 @@ impl Collector {
         // Only rows are left: they need not share the memory with the world.
         drop(engine);
         let records = writer.map(|w| w.finish(status)).transpose()?.map_or_else(LastParts::default, |(_, last)| last);
-        Ok(Collected { seen, pauses, marked, notifications, records })
+        Ok(Collected { seen, pauses, marked, notifications, reused, records })
     }
 
     /// The rows of the markers of box `n`.
@@ -560,6 +563,16 @@ fn open_flows(engine: &Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
         f.delivered = receiver.and_then(|s| s.host().bytes_received(f)).unwrap_or(0);
     }
     open
+}
+
+/// How many of the unfinished flows have the connection of an earlier flow although they opened one anew, by workload.
+fn reused(open: &[FlowRecord]) -> BTreeMap<u8, u64> {
+    let mut reused = BTreeMap::new();
+    let streams = open.iter().filter(|f| matches!(f.transport, Transport::Tcp | Transport::Light));
+    for f in streams.filter(|f| f.ports.0 >= EPHEMERAL && f.offset > f.bytes) {
+        *reused.entry(workload_at(f.ports.1)).or_default() += 1;
+    }
+    reused
 }
 
 /// The flows that had ended when the run did, and whose metadata was still on its way to the sender.

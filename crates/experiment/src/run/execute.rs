@@ -13,10 +13,11 @@ use sluicenet_node::link::NodeId;
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_records::{RecordError, RecordWriter, Status};
-use sluicenet_scenario::{DURATION_MAX, Quantity, Scenario, Warning, WatchdogAction};
+use sluicenet_scenario::{DURATION_MAX, PORTS, Quantity, Scenario, Warning, WatchdogAction, Workload};
 use sluicenet_sim::audit::{self, Totals};
 use sluicenet_sim::world::{NodeRef, World};
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -122,6 +123,7 @@ pub(super) fn execute(
     // The final records belong to the run as well.
     (outcome.cpu_s, outcome.wall_s) = (clock() - cpu, wall.elapsed().as_secs_f64());
     outcome.pauses = collected.pauses;
+    outcome.warnings.extend(out_of_ports(s, &collected.reused));
     (outcome.marked, outcome.notifications) = (collected.marked, collected.notifications);
     outcome.records = collected.records;
     outcome.take(collected.seen);
@@ -316,6 +318,24 @@ fn ignored(s: &Scenario, engine: &Engine<HostApps>) -> Vec<Warning> {
         s.locations.warning(&format!("bump.{i}.app.0.file"), message)
     };
     bumps.map(|bump| bump.ignored()).enumerate().filter(|&(_, count)| count > 0).map(warning).collect()
+}
+
+/// Warnings of flows that did not end because all ports were in use.
+fn out_of_ports(s: &Scenario, reused: &BTreeMap<u8, u64>) -> Vec<Warning> {
+    // Messages of a file may share a connection.
+    let shares = |number: u8| match s.workloads.get(usize::from(number)) {
+        Some(Workload::FlowFile(w)) => w.has_messages(),
+        _ => false,
+    };
+    let warning = |(&number, count): (&u8, &u64)| {
+        let flows = if *count == 1 { "flow" } else { "flows" };
+        let message = format!(
+            "{count} {flows} did not end, opened with the ports of an earlier flow that was still open: a host has {PORTS} \
+             ports for the flows of a workload"
+        );
+        s.locations.warning(&format!("workload.{number}"), message)
+    };
+    reused.iter().filter(|(number, _)| !shares(**number)).map(warning).collect()
 }
 
 /// The frames that a run lost.

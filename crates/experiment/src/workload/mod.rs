@@ -268,9 +268,20 @@ impl Ports {
     }
 }
 
+/// The first well-known port of a workload.
+const SERVICES: u16 = 1_000;
+/// Well-known ports of a workload: its roles.
+const ROLES: u16 = 16;
+const _: () = assert!(SERVICES + (u8::MAX as u16 + 1) * ROLES <= EPHEMERAL);
+
 /// The well-known port of a role of a workload.
 pub fn service(workload: u8, role: u8) -> u16 {
-    1_000 + workload as u16 * 16 + role as u16
+    SERVICES + u16::from(workload) * ROLES + u16::from(role)
+}
+
+/// The workload that has a well-known port.
+pub fn workload_at(port: u16) -> u8 {
+    (port.saturating_sub(SERVICES) / ROLES) as u8
 }
 
 /// Opens a connection, or finds the one that is kept open.

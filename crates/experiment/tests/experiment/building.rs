@@ -1,7 +1,7 @@
 //! Scenarios are built, or refused with the place of the fault.
 
 use crate::worlds::{attempt, load};
-use sluicenet_experiment::run::RunError;
+use sluicenet_experiment::run::{Outcome, RunError};
 use sluicenet_scenario::Scenario;
 use sluicenet_testkit::Dir;
 use std::path::Path;
@@ -141,4 +141,29 @@ fn too_much_headroom_is_refused_at_the_delay_that_causes_it() {
         let error = sluicenet_experiment::build::build(&loaded.scenario).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("of headroom: at most 1073741824 B") && error.contains(at), "{at}: {error}");
     }
+}
+
+/// A host has 55,536 ports for new connections of a workload. The next flow has those of the first one.
+#[test]
+fn ports_are_used_again_and_flows_without_a_free_one_are_named() {
+    const FLOWS: u64 = 55_537;
+    let dir = Dir::new("world-ports");
+    let outcome = |apart_ns: u64, duration: &str| {
+        let flow =
+            |i: u64| format!("0 1 3 100 100 {}.{:09}\n", i * apart_ns / 1_000_000_000, i * apart_ns % 1_000_000_000);
+        dir.file("flows", &format!("{FLOWS}\n{}", (0..FLOWS).map(flow).collect::<String>()));
+        let text = format!(
+            "[scenario]\n{duration}[topology]\nkind = \"single-switch\"\nhosts = 2\n[[workload]]\nkind = \"flow-file\"\n\
+             format = \"hpcc\"\nfile = \"flows\"\n"
+        );
+        attempt(&load(&text, "ports.toml", &dir.0).unwrap(), 1, None).unwrap()
+    };
+    let named = |o: &Outcome| o.warnings.iter().find(|w| w.message.contains("did not end")).cloned();
+    // The first flow has ended when the last one begins, a quarter of a second later.
+    let o = outcome(5_000, "");
+    assert_eq!((o.flows.finished, named(&o)), (FLOWS, None));
+    // It has not.
+    let w = named(&outcome(1, "duration = \"56 us\"\n")).unwrap();
+    assert!(w.message.starts_with("1 flow did not end, opened with"), "{w:?}");
+    assert_eq!((&*w.file, w.line), ("ports.toml", 6), "{w:?}");
 }

@@ -96,6 +96,14 @@ impl FlowFile {
         }
     }
 
+    /// Whether several of its flows are messages on one connection.
+    pub fn has_messages(&self) -> bool {
+        match &self.content {
+            FlowFileContent::Hpcc { .. } => false,
+            FlowFileContent::Htsim { file } => file.content.connections.iter().any(|c| c.is_message),
+        }
+    }
+
     /// Refuses a host that begins more streams at one time than it has ports for.
     fn check_ports(&self) -> Result<()> {
         if !self.transport.has_streams() {
