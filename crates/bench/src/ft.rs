@@ -34,7 +34,7 @@ pub struct Figures {
     pub k: u32,
     /// Hosts.
     pub hosts: u32,
-    /// Simulated milliseconds.
+    /// Simulated milliseconds; fewer than asked for after an interrupt.
     pub simulated_ms: f64,
     /// Whether flow control was on.
     pub pfc: bool,
@@ -135,24 +135,23 @@ pub fn run(ft: &FatTree, threads: usize, out: Option<PathBuf>, interrupt: &Atomi
 }
 
 fn figures(ft: &FatTree, threads: usize, o: &Outcome) -> Figures {
-    let seconds = ft.ms * 1e-3;
-    // Pause frames are not counted: they carry nothing.
-    let hops = o.hops - o.totals.pauses;
+    // The time that was reached: an interrupt ends a run before its duration.
+    let seconds = o.now.as_ps() as f64 / 1e12;
     Figures {
         k: ft.k,
         hosts: ft.k * ft.k * ft.k / 4,
-        simulated_ms: ft.ms,
+        simulated_ms: o.now.as_ps() as f64 / 1e9,
         pfc: ft.pfc,
         threads,
-        packet_hops: hops,
+        packet_hops: o.hops,
         cpu_s: o.cpu_s,
         wall_s: o.wall_s,
-        packet_hops_per_cpu_s: hops as f64 / o.cpu_s.max(0.01),
+        packet_hops_per_cpu_s: o.hops as f64 / o.cpu_s.max(0.01),
         packets_end_to_end: o.totals.end_to_end,
         packets_end_to_end_per_cpu_s: o.totals.end_to_end as f64 / o.cpu_s.max(0.01),
         peak_rss_bytes: sluicenet_records::peak_rss_bytes(),
         drops: o.totals.dropped,
-        goodput_gbps: o.tcp_bytes as f64 * 8.0 / seconds / 1e9,
+        goodput_gbps: if seconds > 0.0 { o.tcp_bytes as f64 * 8.0 / seconds / 1e9 } else { 0.0 },
         timeouts: o.flows.timeouts,
         pauses: o.pauses,
     }

@@ -554,6 +554,12 @@ impl Ft {
         let permutation = self.perm;
         let tree =
             FatTree { k: self.k, permutation, ms: self.ms, pfc: self.pfc, congestion: self.tcp, seed: self.seed };
+        if !global.quiet {
+            // What is wrong with the scenario is said below.
+            if let Ok(loaded) = ft::scenario(&tree) {
+                crate::estimate::tell(&loaded.scenario, self.threads.into(), out.is_some());
+            }
+        }
         let f = ft::run(&tree, self.threads.into(), out, interrupt::flag())?;
         if global.json {
             output::json(&f);

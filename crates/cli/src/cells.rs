@@ -32,7 +32,12 @@ impl Done {
     /// The cell whose result is in its folder of `dir`.
     pub fn read(cell: &Cell, dir: &Path, ran: Ran) -> Result<Done, Failure> {
         let dir = dir.join(&cell.folder);
-        let (log, page) = (RunLog::read(&dir).ok(), read_cell(Source::written(&dir, &ran.records))?);
+        let page = read_cell(Source::written(&dir, &ran.records))?;
+        if !ran.kept {
+            // Reading the records takes memory, too.
+            RunLog::update_peak(&dir)?;
+        }
+        let log = RunLog::read(&dir).ok();
         Ok(Done { folder: cell.folder.clone(), figures: ran.figures, log, page, kept: ran.kept })
     }
 }

@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::rerun::again;
 use super::sweep::Results;
 use super::table::{count, counted};
-use super::{Global, output};
+use super::{Global, estimate, output};
 use sluicenet_experiment::sweep::{self, Cell};
 use sluicenet_records::{Existing, Manifest, Sharing, claim_sweep};
 use sluicenet_scenario::Scenario;
@@ -45,6 +45,9 @@ impl Demo {
         let workers = self.workers.map_or_else(cells::cores, usize::from);
         if !global.quiet && !global.json {
             output::note(INTRODUCTION);
+        }
+        if !global.quiet {
+            estimate::tell_all(cells.iter().map(|cell| &cell.job.scenario), workers);
         }
         // A demo is shown again and again: it replaces itself, and nothing that is not of it.
         let _lock = claim_sweep(&self.output, &loaded.scenario.name, Existing::Resume, Sharing::Alone)

@@ -100,7 +100,7 @@ impl Bar {
             n => format!("{} of {n} runs, ", cells.iter().filter(|c| c.finished).count()),
         };
         let left = match left(done, elapsed) {
-            left if left.is_empty() => state.expected_s.map_or(left, |s| format!(", about {} expected", lasting(s))),
+            left if left.is_empty() => expected(state.expected_s),
             left => format!(", {left}"),
         };
         self.bar.set_position((done * STEPS as f64) as u64);
@@ -113,10 +113,26 @@ impl Bar {
     }
 }
 
+/// The expected time, if it is known and long enough to be read.
+fn expected(seconds: Option<f64>) -> String {
+    seconds.filter(|&s| s >= 1.0).map_or(String::new(), |s| format!(", about {} expected", lasting(s)))
+}
+
 /// The time left; nothing in the first moments, when an estimate would be wild.
 fn left(done: f64, elapsed_s: f64) -> String {
     match done > 0.01 && elapsed_s > 0.5 {
         true => format!("{} left", lasting(elapsed_s * (1.0 - done) / done)),
         false => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_not_expected() {
+        assert_eq!([None, Some(0.02)].map(expected), ["", ""]);
+        assert_eq!(expected(Some(32.0)), ", about 32 s expected");
     }
 }

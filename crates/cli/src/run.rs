@@ -7,13 +7,14 @@ use super::profile;
 use super::progress::Bar;
 use super::rerun::again;
 use super::results::read_cell;
+use super::table::counted;
 use super::{Global, Overrides, estimate, interrupt, output};
 use sluicenet_experiment::run::{self, Figures, Job, Options};
 use sluicenet_profile::Profiler;
 use sluicenet_proto::time::Instant;
 use sluicenet_records::{Existing, LastParts, Profile, RunLog, SUMMARY, Source};
 use sluicenet_report as report;
-use sluicenet_scenario::Scenario;
+use sluicenet_scenario::{self as scenario, Scenario};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
@@ -76,7 +77,7 @@ impl Run {
         // Where everything is fixed there is a run to show and no table.
         let has_tables = self.world == World::Simulated && !loaded.scenario.tables.is_empty() && loaded.is_varied();
         if self.profile {
-            self.check_profile(has_tables && self.output.is_none())?;
+            self.check_profile(has_tables && self.output.is_none(), loaded.scenario.level)?;
         }
         if has_tables && self.output.is_none() {
             let workers = self.threads.map_or_else(super::cells::cores, usize::from);
@@ -121,6 +122,15 @@ impl Run {
         }
         let job = Job::new(&loaded);
         let threads: usize = self.threads.unwrap_or(1).into();
+        let cores = super::cells::cores();
+        if threads > cores && !global.quiet {
+            let cores = counted(cores as u64, "core", "cores");
+            output::note(&format!(
+                "warning: --threads {threads}: this machine has {cores} for this process, and threads without one only wait for each \
+                 other\n  = hint: at most --threads {}",
+                super::cells::cores()
+            ));
+        }
         let bar = Bar::new(&[1.0], global.quiet);
         let existing = match (self.force, self.resume) {
             (true, _) => Existing::Force,
@@ -135,7 +145,7 @@ impl Run {
             progress: &mut |p| {
                 // Nothing is done yet: the network is built, and the run starts.
                 if p.hops == 0 && p.now == Instant::ZERO && !global.quiet {
-                    bar.expect(estimate::tell(&job.scenario, threads));
+                    bar.expect(estimate::tell(&job.scenario, threads, self.output.is_some()));
                 }
                 bar.update(0, p);
             },
@@ -174,12 +184,15 @@ impl Run {
     }
 
     /// Refuses `--profile` where several runs share this process, and where there is no simulated run.
-    fn check_profile(&self, runs_all: bool) -> Result<(), Failure> {
+    fn check_profile(&self, runs_all: bool, level: scenario::Level) -> Result<(), Failure> {
         let refuse = |why: &str| Err(Failure::Input(format!("--profile: {why}")));
         match self.world {
             World::Testbed => refuse("an option of the simulator; perf profiles the programs of a testbed"),
             World::Simulated if runs_all => {
                 refuse("of one run, and this scenario's tables are of several; --set selects one")
+            }
+            World::Simulated if !level.is_packet() => {
+                refuse("its stages are those of a simulated packet, and at the level of flows there are none; --level packet has them")
             }
             World::Simulated => Ok(()),
         }
@@ -214,6 +227,8 @@ impl Run {
             files::write(&page, &report::html(&[read_cell(Source::written(dir, records))?], &options))?;
             printed.records = Some(dir.display().to_string());
             printed.report = Some(page.display().to_string());
+            // The page takes memory, too.
+            RunLog::update_peak(dir)?;
             where_to = format!("\n  records  {}\n  report   {}\n", dir.display(), page.display());
         } else if !global.json && !global.quiet {
             where_to = "\n  nothing was recorded: -o DIR writes records and a report\n".into();

@@ -7,7 +7,7 @@ use super::files::{self, REPORT};
 use super::rerun::{again, quoted, set_options};
 use super::slurm::{JobArray, check_build, tasks_for};
 use super::table::{NONE, Table, count, counted, short, time};
-use super::{Global, Overrides, interrupt, output};
+use super::{Global, Overrides, estimate, interrupt, output};
 use sluicenet_experiment::estimate::expected_bytes;
 use sluicenet_experiment::sweep::{
     self, Cell, Configuration, Found, Ran, Shard, SweepRun, SweepSummary, longest_first,
@@ -40,6 +40,9 @@ pub(super) struct Sweep {
     /// Keep complete runs of an earlier sweep, replace incomplete ones
     #[arg(long, conflicts_with = "gather")]
     resume: bool,
+    /// Of one run: refused with a word about it
+    #[arg(long, hide = true)]
+    profile: bool,
     /// Run part K of N of the runs, beside other parts, as in a job array; complete ones are kept
     #[arg(long, value_name = "K/N")]
     shard: Option<Shard>,
@@ -59,6 +62,13 @@ pub(super) struct Sweep {
 
 impl Sweep {
     pub fn main(self, global: Global) -> Result<(), Failure> {
+        if self.profile {
+            return Err(Failure::Input(format!(
+                "--profile: of one run, and those of a sweep share this process\n  hint: sluicenet run {} --profile, with --set for a \
+                 variant",
+                self.file.display()
+            )));
+        }
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
         // Of a job array, the calls that write it and gather it say them.
         if self.shard.is_none() {
@@ -103,7 +113,13 @@ impl Sweep {
         let workers = self.workers.map_or_else(cells::cores, usize::from);
         let done = match found {
             Some(done) => done,
-            None => cells::run(cells, &self.output, workers, existing, global.quiet)?,
+            None => {
+                if !global.quiet {
+                    let open = |cell: &&Cell| existing != Existing::Resume || !has_ended(cell, &self.output);
+                    estimate::tell_all(cells.iter().filter(open).map(|cell| &cell.job.scenario), workers);
+                }
+                cells::run(cells, &self.output, workers, existing, global.quiet)?
+            }
         };
         let results = Results { cells, done: &done, dir: &self.output };
         results.save(scenario, vec![again()])?;
@@ -126,6 +142,10 @@ impl Sweep {
             claim_sweep(&self.output, scenario, Existing::Resume, Sharing::WithOtherParts).map_err(Failure::input)?;
         sweep::check_same(cells, &self.output).map_err(Failure::input)?;
         let workers = self.workers.map_or_else(cells::cores, usize::from);
+        if !global.quiet {
+            let open = chosen.iter().map(|&i| &cells[i]).filter(|cell| !has_ended(cell, &self.output));
+            estimate::tell_all(open.map(|cell| &cell.job.scenario), workers);
+        }
         let ran = cells::some(cells, &chosen, workers, global.quiet, |cell, i, bar| {
             let figures = cells::one_cell(cell, &self.output, Existing::Resume, global.quiet, (bar, i))?.figures;
             Ok((cell.folder.clone(), figures.status))
@@ -176,6 +196,11 @@ impl Sweep {
         ));
         Ok(())
     }
+}
+
+/// Whether a cell has a result that is kept.
+fn has_ended(cell: &Cell, dir: &Path) -> bool {
+    matches!(cell.found(&dir.join(&cell.folder)), Ok(Found::Ended(_)))
 }
 
 /// The results of all cells, of which every one has ended.

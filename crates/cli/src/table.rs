@@ -118,18 +118,23 @@ pub(super) fn short(x: f64) -> String {
         x if x < 999.5 => return format!("{x:.0} "),
         x if x < 999.5e3 => (x / 1e3, "k"),
         x if x < 999.5e6 => (x / 1e6, "M"),
-        _ => (x / 1e9, "G"),
+        x if x < 999.5e9 => (x / 1e9, "G"),
+        x if x < 999.5e12 => (x / 1e12, "T"),
+        // Few know further prefixes.
+        x => return format!("{x:.1e} "),
     };
     format!("{value:.1} {unit}")
 }
 
 /// A time of waiting in the largest unit of which it has two, without digits that nobody needs.
 pub(super) fn lasting(seconds: f64) -> String {
-    const UNITS: [(f64, &str); 4] = [(86_400.0, "days"), (3_600.0, "h"), (60.0, "min"), (1.0, "s")];
+    const UNITS: [(f64, &str); 5] =
+        [(365.0 * 86_400.0, "years"), (86_400.0, "days"), (3_600.0, "h"), (60.0, "min"), (1.0, "s")];
     let (unit, name) = UNITS.into_iter().find(|unit| seconds >= 2.0 * unit.0).unwrap_or((1.0, "s"));
     let digits = if seconds < 1.0 { 1 } else { 0 };
     match seconds / unit {
-        n if n < 1e6 => format!("{n:.digits$} {name}"),
+        n if n < 1e4 => format!("{n:.digits$} {name}"),
+        n if n < 1e9 => format!("{} {name}", count(n as u64)),
         n => format!("{n:.1e} {name}"),
     }
 }
@@ -169,5 +174,13 @@ mod tests {
         );
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([0.0, 1234.0, 18.34e6].map(short), ["0 ", "1.2 k", "18.3 M"]);
+        assert_eq!([2.5e9, 1.118e14, 1.118e17].map(short), ["2.5 G", "111.8 T", "1.1e17 "]);
+    }
+
+    #[test]
+    fn long_times_are_in_years() {
+        const YEAR: f64 = 365.0 * 86_400.0;
+        assert_eq!([0.2, 40.0, 9e5, YEAR].map(lasting), ["0.2 s", "40 s", "10 days", "365 days"]);
+        assert_eq!([3.0 * YEAR, 12_345.0 * YEAR].map(lasting), ["3 years", "12,345 years"]);
     }
 }

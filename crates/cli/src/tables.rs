@@ -4,7 +4,7 @@
 use super::cells;
 use super::failure::Failure;
 use super::table::{Table as Text, count};
-use super::{Global, interrupt, output};
+use super::{Global, estimate, interrupt, output};
 use serde::Serialize;
 use sluicenet_experiment::run::{self, Options, Outcome};
 use sluicenet_experiment::sweep::{self, Cell};
@@ -50,6 +50,9 @@ struct Made {
 pub(super) fn main(loaded: &Loaded, workers: usize, global: Global) -> Result<(), Failure> {
     let scenario = &loaded.scenario;
     let cells = sweep::cells(loaded, None)?;
+    if !global.quiet {
+        estimate::tell_all(cells.iter().map(|cell| &cell.job.scenario), workers);
+    }
     let begun = std::time::Instant::now();
     let (values, cpu_s) = values(&cells, &scenario.tables, workers, global.quiet)?;
     let made: Vec<Made> = scenario.tables.iter().enumerate().map(|(i, t)| make(i, t, &cells, &values)).collect();

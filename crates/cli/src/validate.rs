@@ -1,11 +1,12 @@
 //! `validate`: a scenario read, built and looked over, but not run.
 
-use super::estimate::{Expected, UNKNOWN};
+use super::cells::cores;
+use super::estimate::{Expected, RUN, UNKNOWN, of_runs};
 use super::failure::Failure;
 use super::table::{Table, count, counted};
 use super::{Global, Overrides, output};
 use serde::Serialize;
-use sluicenet_experiment::build::{self, LinkKind};
+use sluicenet_experiment::build::{self, Demand, LinkKind};
 use sluicenet_experiment::run::{load, topology_file};
 use sluicenet_scenario::{self as scenario, Loaded, Routing, Scenario, Topology, Warning, Workload};
 use sluicenet_sim::Engine;
@@ -46,13 +47,21 @@ struct Findings {
     buffer_cycle: &'static str,
     /// Memory that the world takes before its first frame.
     world_bytes: u64,
+    /// Memory of the rows of all ports at the end of a recorded run.
+    rows_bytes: u64,
     window_ns: f64,
     workloads: Vec<&'static str>,
     /// Those of workloads that have one, with the bytes that they count.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     loads: Vec<String>,
-    /// The expected work and time of its base; none where the scenario does not bound it.
+    /// The expected work and time of its base, with records; none where the scenario does not bound it.
     expected: Option<Expected>,
+    /// Those of all variants of a sweep, of which as many run at a time as there are cores; without those that are not bounded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected_sweep: Option<Expected>,
+    /// Variants that the scenario does not bound.
+    #[serde(skip)]
+    unknown: usize,
     warnings: Vec<String>,
 }
 
@@ -106,7 +115,7 @@ impl Validate {
     fn findings(&self, loaded: &Loaded) -> scenario::Result<Findings> {
         let variants = loaded.expand_sweep()?;
         let s = &loaded.scenario;
-        build::check_memory(s)?;
+        build::check_memory(s, Demand::LEAST)?;
         let kinds = build::link_kinds(s)?;
         // Every variant has to be buildable, not the base alone.
         let mut cells = Vec::new();
@@ -115,12 +124,18 @@ impl Validate {
             cells.push(Variant::of(v, &outline.warnings));
         }
         let built = build::build(s)?;
-        let expected = Expected::of(s, 1);
+        let expected = Expected::of(s, 1, true);
+        let (mut expected_sweep, mut unknown) = (None, 0);
+        if variants.len() > 1 {
+            (expected_sweep, unknown) = Expected::of_all(variants.iter().map(|v| &v.scenario), cores());
+        }
         let (is_tree, counts) = (built.plan.tree().is_some(), s.topology.counts());
         let mut warnings: Vec<&Warning> = loaded.warnings.iter().chain(&built.warnings).collect();
         warnings.extend(variants.iter().flat_map(|v| &v.warnings).filter(|w| !loaded.warnings.contains(w)));
         let mut warnings: Vec<String> = warnings.into_iter().map(Warning::to_string).collect();
-        warnings.extend(expected.as_ref().and_then(Expected::warning));
+        warnings.extend(expected.as_ref().and_then(|e| e.warning(RUN)));
+        let of_sweep = |e: &Expected| e.warning(&of_runs(variants.len(), cores()));
+        warnings.extend(expected_sweep.as_ref().and_then(of_sweep));
         let cycle = match (s.pfc.enabled, is_tree) {
             (false, _) => "none possible: no lossless class",
             (true, true) => "none: up and then down a tree",
@@ -148,10 +163,13 @@ impl Validate {
             shared_bytes: s.buffer.shared.map(|size| size.as_bytes()),
             buffer_cycle: cycle,
             world_bytes: build::needed_bytes(s),
+            rows_bytes: build::rows_bytes(s),
             window_ns: engine.window().as_ps() as f64 / 1e3,
             workloads: s.workloads.iter().map(|w| w.kind()).collect(),
             loads: loads.collect(),
             expected,
+            expected_sweep,
+            unknown,
             warnings,
         };
         findings.cells.iter_mut().for_each(|cell| cell.warnings.retain(|w| !findings.warnings.contains(w)));
@@ -218,14 +236,29 @@ impl Findings {
         t.row(["paths", &self.paths]);
         t.row(["buffer cycles", self.buffer_cycle]);
         t.row(["window", &format!("{} ns: what threads simulate between two meetings", self.window_ns)]);
-        t.row(["memory", &format!("{} before the first frame", build::rounded_bytes(self.world_bytes))]);
+        let rows = match self.rows_bytes {
+            // What fits into any machine beside its network needs no words.
+            rows if rows < self.world_bytes / 10 => String::new(),
+            rows => format!(", {} with the rows of all ports (-o)", build::rounded_bytes(self.world_bytes + rows)),
+        };
+        t.row(["memory", &format!("{} before the first frame{rows}", build::rounded_bytes(self.world_bytes))]);
         t.row(["workloads", &self.workloads.join(", ")]);
         if !self.loads.is_empty() {
             t.row(["load", &self.loads.join(", ")]);
         }
-        t.row(["takes", &self.expected.as_ref().map_or_else(|| UNKNOWN.into(), Expected::text)]);
+        let takes = |expected: &Option<Expected>| expected.as_ref().map_or_else(|| UNKNOWN.into(), Expected::text);
         if self.variants > 1 {
-            t.row(["sweep", &format!("{} variants", count(self.variants as u64))]);
+            t.row(["its base takes", &takes(&self.expected)]);
+            let variants = counted(self.variants as u64, "variant", "variants");
+            let unknown = match self.unknown {
+                0 => String::new(),
+                n if n == self.variants => String::new(),
+                n => format!("; {n} of them take a time that is unknown"),
+            };
+            let at_a_time = cores().min(self.variants);
+            t.row(["sweep", &format!("{variants}, {at_a_time} at a time: {}{unknown}", takes(&self.expected_sweep))]);
+        } else {
+            t.row(["takes", &takes(&self.expected)]);
         }
         let mut k = Table::new(1, ["link", "number", "Gb/s", "delay ns", "XOFF", "headroom", "buffer a priority"]);
         for l in &self.links_by_kind {

@@ -263,7 +263,7 @@ pub struct RunLog {
     pub wall_seconds: f64,
     /// CPU time of the run, all threads.
     pub cpu_seconds: f64,
-    /// Frames sent on links.
+    /// Frames sent on links, pause frames left out.
     pub packet_hops: u64,
     /// Packets from end to end.
     #[serde(default)]
@@ -282,6 +282,12 @@ impl RunLog {
         let path = dir.join(RUN_LOG);
         let text = fs::read_to_string(&path).map_err(RecordError::io(&path, "read"))?;
         serde_json::from_str(&text).map_err(|e| RecordError::corrupt(&path, e))
+    }
+
+    /// Raises the peak of memory in the log of a result directory to that of this process, after what follows a run.
+    pub fn update_peak(dir: &Path) -> Result<(), RecordError> {
+        let log = RunLog::read(dir)?;
+        RunLog { peak_memory_bytes: log.peak_memory_bytes.max(Some(peak_rss_bytes())), ..log }.write(dir)
     }
 
     /// A count of the run for each CPU second; a run too short to measure counts as 10 ms.

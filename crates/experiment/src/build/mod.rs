@@ -15,7 +15,9 @@ pub use bumps::{BumpPlan, Bumps, Hop, Hops, Watched};
 pub use directions::Directions;
 pub use ideal::{Bits, Frames, Ideal};
 pub use links::{LinkKind, link_kinds};
-pub use memory::{check as check_memory, needed as needed_bytes, rounded as rounded_bytes};
+pub use memory::{
+    Demand, check as check_memory, needed as needed_bytes, of_rows as rows_bytes, port_rows, rounded as rounded_bytes, servers,
+};
 pub use slowdowns::Slowdowns;
 pub use topology::{Attachment, Plan, SwitchPlan};
 
@@ -411,9 +413,10 @@ pub fn outline(scenario: &Scenario) -> Result<Outline> {
 ///
 /// # Errors
 /// As [`Network::new`], a network for which there is not enough memory, and a port in `[record]` that does not exist.
-pub fn check(scenario: &Scenario) -> Result<()> {
-    memory::check(scenario)?;
+pub fn check(scenario: &Scenario, demand: Demand) -> Result<()> {
+    memory::check(scenario, demand)?;
     let Network { plan, warnings, .. } = Network::new(scenario)?;
+    memory::check_threads(scenario, &plan, demand)?;
     check_records(scenario, &plan).map_err(|e| e.after(warnings))
 }
 
@@ -433,9 +436,18 @@ fn check_records(scenario: &Scenario, plan: &Plan) -> Result<()> {
 /// # Errors
 /// As [`check`].
 pub fn build(scenario: &Scenario) -> Result<Built> {
-    memory::check(scenario)?;
+    build_for(scenario, Demand::LEAST)
+}
+
+/// Builds the world of a scenario that will be run so.
+///
+/// # Errors
+/// As [`check`].
+pub fn build_for(scenario: &Scenario, demand: Demand) -> Result<Built> {
+    memory::check(scenario, demand)?;
     let mut network = Network::new(scenario)?;
     let plan = network.plan.clone();
+    memory::check_threads(scenario, &plan, demand)?;
     check_records(scenario, &plan).map_err(|e| e.after(network.warnings.clone()))?;
 
     let workloads = Workloads::new(scenario, &plan);

@@ -22,6 +22,8 @@ pub struct Work {
     pub packets: f64,
     /// Frames on links.
     pub hops: f64,
+    /// Whether traffic without an end goes on until finite work has ended, which the scenario bounds from below alone.
+    pub is_open: bool,
 }
 
 impl Work {
@@ -48,7 +50,8 @@ impl Work {
             None => 1.0,
         };
         asked.iter().for_each(|&(asked, transport)| add(asked, part, transport));
-        Some(Work { packets, hops: if s.zcredit.enabled { CREDITS * hops } else { hops } })
+        let is_open = s.duration.is_none() && s.workloads.iter().any(|w| !w.is_finite());
+        Some(Work { packets, hops: if s.zcredit.enabled { CREDITS * hops } else { hops }, is_open })
     }
 }
 
@@ -62,7 +65,10 @@ fn carried(s: &Scenario, seconds: f64, bytes: f64) -> f64 {
         *received.entry(dst).or_default() += bytes;
         elsewhere -= bytes;
     }
-    let through = |links: &BTreeMap<u32, f64>| links.values().map(|&bytes| bytes.min(host)).sum::<f64>();
+    let lines = lines_of_hosts(s);
+    // The many senders of an incast have no line of one host.
+    let line_of = |host: u32| lines.get(host as usize).map_or(f64::INFINITY, |line| line * seconds);
+    let through = |links: &BTreeMap<u32, f64>| links.iter().map(|(&at, &bytes)| bytes.min(line_of(at))).sum::<f64>();
     let carried = through(&sent).min(through(&received)) + elsewhere.max(0.0);
     (carried.min(line(s) * seconds) / bytes.max(1.0)).min(1.0)
 }
@@ -110,6 +116,20 @@ pub fn expected_bytes(s: &Scenario) -> f64 {
 /// Bytes a second that the links of all hosts carry together.
 fn line(s: &Scenario) -> f64 {
     host_line(s) * f64::from(s.topology.counts().hosts)
+}
+
+/// Bytes a second that the links of each host carry.
+fn lines_of_hosts(s: &Scenario) -> Vec<f64> {
+    let hosts = s.topology.counts().hosts as usize;
+    let Shape::Hpcc { file } = &s.topology.shape else { return vec![host_line(s); hosts] };
+    let graph = &file.content;
+    let mut lines = vec![0.0; hosts];
+    for (node, rate) in graph.links.iter().flat_map(|link| [(link.a, link.rate), (link.b, link.rate)]) {
+        if let Some(line) = graph.host_of(node).and_then(|host| lines.get_mut(host as usize)) {
+            *line += rate.as_bps() as f64 / 8.0;
+        }
+    }
+    lines
 }
 
 /// Bytes a second that the links of one host carry; in a graph the mean, as its links have rates of their own.
@@ -423,6 +443,20 @@ mod tests {
         let of = |flows: &str| Work::expected(&read(&(scenario("duration = \"1 ms\"") + flows))).unwrap();
         let (one, four) = (of(&flow(0)), of(&(0..4).map(flow).collect::<String>()));
         assert!((four.packets / one.packets - 1.0).abs() < 0.05, "{one:?} {four:?}");
+        // A fast receiver takes what all slow senders send.
+        let links = "5 1 4\n4\n0 4 1Gbps 0.001ms 0\n1 4 1Gbps 0.001ms 0\n2 4 1Gbps 0.001ms 0\n3 4 10Gbps 0.001ms 0\n";
+        let file = std::env::temp_dir().join(format!("sluicenet-slow-senders-{}.txt", std::process::id()));
+        std::fs::write(&file, links).unwrap();
+        let text = format!(
+            "[scenario]\nparameters = \"plain\"\nduration = \"1 ms\"\n[topology]\nkind = \"hpcc\"\nfile = {:?}\n\
+             [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 3\n[[workload]]\nkind = \"flow\"\nsrc = 1\ndst = 3\n",
+            file.display().to_string()
+        );
+        let slow = Work::expected(&read(&text));
+        std::fs::remove_file(&file).unwrap();
+        // Two senders of 1 Gb/s: 250 kB in 1 ms, in segments of 1,448 B and half as many acknowledgements.
+        let slow = slow.unwrap();
+        assert!((slow.packets / 259.0 - 1.0).abs() < 0.1, "{slow:?}");
         // Without a duration all of it arrives in the end.
         let bytes = |n: u32| (0..n).map(|src| flow(src) + "bytes = \"1 MB\"\n").collect::<String>();
         let of = |flows: &str| Work::expected(&read(&(scenario("") + flows))).unwrap();
@@ -436,5 +470,6 @@ mod tests {
         let alone = "[[workload]]\nkind = \"flow\"\nsrc = 2\ndst = 3\nbytes = \"1 MB\"\n";
         let [both, alone] = [both, alone].map(|text| Work::expected(&read(&(scenario("") + text))).unwrap());
         assert!((both.packets / alone.packets - 2.0).abs() < 0.01, "{both:?} {alone:?}");
+        assert!(both.is_open && !alone.is_open, "a timeout lengthens the one, and the other goes on");
     }
 }

@@ -35,6 +35,17 @@ pub fn remaining(engine: &Engine<HostApps>) -> u64 {
     servers(engine).map(|(_, s)| s.app().remaining()).sum()
 }
 
+/// Packet-hops so far: frames sent on links. Pause frames are left out: they carry nothing.
+pub fn hops(engine: &Engine<HostApps>) -> u64 {
+    let pauses = (0..engine.nodes() as NodeId).map(|n| match engine.node(n).kind() {
+        NodeRef::Switch(s) => s.control_out(),
+        NodeRef::Server(s) => s.host().adapter().control_out(),
+        NodeRef::Bump(bump) => bump.ledger().pauses_out,
+        NodeRef::Idle => 0,
+    });
+    engine.hops() - pauses.sum::<u64>()
+}
+
 /// Payload bytes that reached TCP sockets in order.
 pub fn tcp_bytes(engine: &Engine<HostApps>) -> u64 {
     servers(engine).map(|(_, s)| s.host().tcp_bytes_received()).sum()

@@ -103,7 +103,7 @@ pub(super) fn execute(
         _ => Status::Complete,
     };
     let mut outcome = Outcome {
-        hops: engine.hops(),
+        hops: collect::hops(&engine),
         totals,
         switch_drops: losses.switches,
         server_drops: losses.servers,
@@ -236,7 +236,9 @@ impl Drive<'_> {
         let (until, total) = (until(self.scenario), self.total);
         let (mut failure, mut stuck, mut epochs) = (None, None, 0u64);
         let end = engine.run(until.unwrap_or(END_MAX), interrupt, &mut |engine, epoch| {
-            let (now, hops) = (epoch.now, epoch.hops);
+            let now = epoch.now;
+            // Without flow control there are no pause frames to be left out.
+            let hops = if pfc.enabled { collect::hops(engine) } else { epoch.hops };
             if let Err(e) = collector.epoch(engine, epoch) {
                 failure = Some(e);
                 return Control::Stop;

@@ -218,7 +218,7 @@ pub struct Figures {
     /// Congestion notifications that switches sent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub notifications: u64,
-    /// Frames sent on links.
+    /// Frames sent on links, pause frames left out.
     pub packet_hops: u64,
     /// Packets from end to end: those of transports, data and acknowledgements alike, that a guest sent and another
     /// received. Frames of pauses, credits, bridges and other control are none.

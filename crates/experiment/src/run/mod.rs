@@ -11,7 +11,7 @@ mod flow_level;
 mod messages;
 mod streams;
 
-use crate::build::{self, Built};
+use crate::build::{self, Built, Demand};
 use crate::workload;
 pub use describe::{WORK, WORLD, load, topology_file};
 pub use figures::{Completion, Figures, XcoTotals, ZBridgeTotals, us};
@@ -70,7 +70,7 @@ pub struct Progress {
     pub remaining: u64,
     /// Pieces of finite work in all.
     pub total: u64,
-    /// Frames sent on links so far.
+    /// Frames sent on links so far, pause frames left out.
     pub hops: u64,
 }
 
@@ -93,7 +93,7 @@ pub struct Outcome {
     pub end: RunEnd,
     /// Simulated time at the end.
     pub now: Instant,
-    /// Frames sent on links.
+    /// Frames sent on links, pause frames left out.
     pub hops: u64,
     /// Frames of the whole world.
     pub totals: Totals,
@@ -325,13 +325,13 @@ fn parameters(s: &Scenario) -> Vec<(String, String)> {
     all
 }
 
-/// Refuses a scenario whose network cannot be built.
+/// Refuses a scenario whose network cannot be built, or not with its records.
 ///
 /// # Errors
 /// As [`RunError::Build`] of [`run`].
 pub fn check(s: &Scenario) -> scenario::Result<()> {
     match s.level {
-        Level::Packet => build::check(s),
+        Level::Packet => build::check(s, Demand { recorded: true, threads: 1 }),
         Level::Flow => flow_level::outline(s).map(drop),
     }
 }
@@ -339,8 +339,9 @@ pub fn check(s: &Scenario) -> scenario::Result<()> {
 /// Runs a scenario. `Ok(None)` when the same result is already there and was to be kept.
 pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError> {
     let s = &job.scenario;
+    let demand = Demand { recorded: options.out.is_some(), threads: options.threads };
     let built = match s.level {
-        Level::Packet => Network::Packets(build::build(s).map_err(RunError::Build)?),
+        Level::Packet => Network::Packets(build::build_for(s, demand).map_err(RunError::Build)?),
         Level::Flow => Network::Flows(flow_level::outline(s).map_err(RunError::Build)?),
     };
     let _lock;

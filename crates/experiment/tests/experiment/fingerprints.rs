@@ -59,7 +59,8 @@ fn counts(o: &Outcome) -> String {
     let numbers = [
         vec![
             o.now.as_ps(),
-            o.hops,
+            // Pause frames count for a fingerprint.
+            o.hops + t.pauses,
             t.sent,
             t.delivered,
             t.dropped,
