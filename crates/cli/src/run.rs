@@ -191,9 +191,9 @@ impl Run {
             World::Simulated if runs_all => {
                 refuse("of one run, and this scenario's tables are of several; --set selects one")
             }
-            World::Simulated if !level.is_packet() => {
-                refuse("its stages are those of a simulated packet, and at the level of flows there are none; --level packet has them")
-            }
+            World::Simulated if !level.is_packet() => refuse(
+                "its stages are those of a simulated packet, and at the level of flows there are none; --level packet has them",
+            ),
             World::Simulated => Ok(()),
         }
     }

@@ -91,12 +91,7 @@ fn a_run_of_days_is_told_before_it_starts() {
     assert!(stderr.contains("warning: this run takes days: about ") && stderr.contains("= hint: "), "{stderr}");
     assert!(stdout.contains("days on this machine") && stdout.contains("valid, with 1 warning"), "{stdout}");
     // The run itself says so first, too; then it is stopped.
-    let mut run = crate::command::command(&["run", &file]);
-    let mut run = run.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null()).spawn().unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(run.stderr.take().unwrap()));
-    let first = lines.next().unwrap().unwrap();
-    run.kill().unwrap();
-    run.wait().unwrap();
+    let first = first_line(&["run", &file]);
     assert!(first.contains("warning: this run takes days: about "), "{first}");
 }
 
@@ -128,8 +123,70 @@ fn a_profile_has_shares_of_stages_or_says_why_there_is_none() {
     assert!(!Path::new(&out).join("profile.json").exists() && !Path::new(&out).join("profile.folded").exists());
 }
 
+/// The first line that a command says on stderr; it is stopped then.
+fn first_line(args: &[&str]) -> String {
+    let mut run = crate::command::command(args);
+    let mut run = run.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(run.stderr.take().unwrap()));
+    let first = lines.next().unwrap().unwrap();
+    run.kill().unwrap();
+    run.wait().unwrap();
+    first
+}
+
+#[test]
+fn a_sweep_tells_the_time_of_all_its_runs() {
+    let dir = Dir::new("cli-sweep-days");
+    let text = |duration: &str| {
+        format!(
+            "[scenario]\nparameters = \"plain\"\nduration = \"{duration}\"\n[topology]\nkind = \"fat-tree\"\nk = 4\n\
+             routing = \"d-mod-k\"\n[[workload]]\nkind = \"permutation\"\npattern = \"random\"\n[sweep]\n\
+             \"scenario.seed\" = [1, 2, 3, 4]\n"
+        )
+    };
+    let file = dir.file("long.toml", &text("24 h"));
+    let first = first_line(&["sweep", &file, "-o", &dir.path("out"), "--workers", "1"]);
+    assert!(first.contains("warning: these 4 runs, one after the other, take days: "), "{first}");
+    let file = dir.file("short.toml", &text("10 s"));
+    let found = json(0, &["validate", &file]);
+    let [one, all] = ["expected", "expected_sweep"].map(|key| found[key]["packet_hops"].as_f64().unwrap());
+    assert!((all / one - 4.0).abs() < 0.01, "{found}");
+    let (told, _) = expect(0, &["validate", &file]);
+    assert!(told.contains("its base takes") && told.contains("4 variants, "), "{told}");
+    assert_eq!(json(0, &["validate", &dir.file("flow.toml", ONE_FLOW)])["expected_sweep"], Value::Null);
+}
+
+#[test]
+fn a_long_benchmark_tells_its_time_first() {
+    let dir = Dir::new("cli-long-ft");
+    let pairs: String = (0..16).map(|i| format!("{i} {}\n", (i + 8) % 16)).collect();
+    let first = first_line(&["bench", "ft", "--k", "4", "--perm", &dir.file("perm.txt", &pairs), "--ms", "1000000"]);
+    assert!(first.contains(": this run takes "), "{first}");
+}
+
+#[test]
+fn pause_frames_are_no_packet_hops() {
+    // 147,200 frames on links, of which 12,800 are pauses.
+    assert_eq!(json(0, &["run", &repository("scenarios/incast-32.toml")])["packet_hops"], 134_400);
+}
+
+#[test]
+fn more_threads_than_cores_are_warned_of() {
+    let dir = Dir::new("cli-many-threads");
+    let file = dir.file("flow.toml", ONE_FLOW);
+    let (_, stderr) = expect(0, &["run", &file, "--threads", "1000"]);
+    assert!(stderr.contains("warning: --threads 1000: this machine has ") && stderr.contains("= hint: "), "{stderr}");
+    assert!(!expect(0, &["run", &file, "--threads", "1"]).1.contains("--threads"));
+}
+
 #[test]
 fn a_profile_is_of_one_simulated_run() {
+    let dir = Dir::new("cli-no-profile");
+    let (_, stderr) = expect(2, &["sweep", &repository("scenarios/demo.toml"), "-o", &dir.path("out"), "--profile"]);
+    assert!(stderr.contains("--profile: of one run") && stderr.contains("hint: sluicenet run "), "{stderr}");
+    let file = dir.file("flow.toml", ONE_FLOW);
+    let (_, stderr) = expect(2, &["run", &file, "--level", "flow", "--profile"]);
+    assert!(stderr.contains("--profile: ") && stderr.contains("at the level of flows there are none"), "{stderr}");
     let (_, stderr) = expect(2, &["run", &repository("scenarios/demo.toml"), "--profile", "--world", "testbed"]);
     assert!(stderr.contains("--profile: an option of the simulator"), "{stderr}");
 }

@@ -2,6 +2,7 @@
 
 mod cli;
 mod cli_input;
+mod cli_memory;
 mod cli_parts;
 mod cli_speed;
 mod cli_stopped;

@@ -21,7 +21,7 @@ const MACHINE: u64 = 350;
 /// Bytes of each pair of machines of a server: a port of the vSwitch has a place for each other one.
 const PAIR: u64 = 12;
 /// More bytes of each machine with credits.
-const CREDITS: u64 = 610;
+const CREDITS: u64 = 560;
 /// Machines for which a server with credits has room at least.
 const CREDITS_FROM: u64 = 4;
 /// More bytes of a server with zBridge.

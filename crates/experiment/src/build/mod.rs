@@ -16,7 +16,8 @@ pub use directions::Directions;
 pub use ideal::{Bits, Frames, Ideal};
 pub use links::{LinkKind, link_kinds};
 pub use memory::{
-    Demand, check as check_memory, needed as needed_bytes, of_rows as rows_bytes, port_rows, rounded as rounded_bytes, servers,
+    Demand, check as check_memory, needed as needed_bytes, of_rows as rows_bytes, port_rows, rounded as rounded_bytes,
+    servers,
 };
 pub use slowdowns::Slowdowns;
 pub use topology::{Attachment, Plan, SwitchPlan};

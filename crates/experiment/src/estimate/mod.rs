@@ -155,6 +155,48 @@ mod tests {
     }
 
     #[test]
+    fn building_and_rows_of_ports_take_their_time() {
+        let text = |k: u32| {
+            format!(
+                "[scenario]\nparameters = \"plain\"\nduration = \"1 us\"\n[topology]\nkind = \"fat-tree\"\nk = {k}\n\
+                 [[workload]]\nkind = \"permutation\"\npattern = \"random\"\nsenders = 100\n"
+            )
+        };
+        let large = scenario(&text(256));
+        let at = |recorded| Estimate::at(Speed::REFERENCE, &large, 1, recorded).unwrap();
+        // Measured: 9.3 and 32 s.
+        assert!((7.0..13.0).contains(&at(false).seconds) && (26.0..40.0).contains(&at(true).seconds), "{:?}", at(true));
+        assert!(
+            Estimate::of(&large, 1, true).unwrap().seconds
+                > Estimate::of(&scenario(&text(4)), 1, true).unwrap().seconds
+        );
+    }
+
+    #[test]
+    fn runs_beside_each_other_take_as_long_as_their_sum_or_the_longest() {
+        let one = |seconds| Estimate { work: Work::default(), building_s: 0.0, seconds };
+        let together = |all: &[f64], workers| {
+            let all: Vec<Estimate> = all.iter().map(|&s| one(s)).collect();
+            Estimate::together(&all, workers).map(|e| e.seconds)
+        };
+        assert_eq!((together(&[], 2), together(&[1.0, 2.0], 1)), (None, Some(3.0)));
+        assert_eq!(together(&[1.0, 50.0], 2).map(|s| s >= 50.0), Some(true));
+    }
+
+    #[test]
+    fn a_run_with_traffic_beside_finite_work_has_a_wide_range() {
+        let flow = |src: u32, bytes: &str| format!("[[workload]]\nkind = \"flow\"\nsrc = {src}\ndst = 3\n{bytes}");
+        let head = "[scenario]\nparameters = \"plain\"\n[topology]\nkind = \"single-switch\"\nhosts = 4\n";
+        let finite = format!("{head}{}", flow(0, "bytes = \"1 MB\"\n"));
+        let both = format!("{finite}{}", flow(1, ""));
+        let width = |text: &str| {
+            let estimate = Estimate::of(&scenario(text), 1, false).unwrap();
+            estimate.range().1 / estimate.seconds
+        };
+        assert!(width(&finite) < 3.0 && width(&both) > 30.0, "{} {}", width(&finite), width(&both));
+    }
+
+    #[test]
     fn flows_without_packets_have_no_estimate() {
         let text = "[scenario]\nparameters = \"plain\"\nlevel = \"flow\"\nduration = \"1 ms\"\n[topology]\n\
                     kind = \"single-switch\"\nhosts = 2\n[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\n";
