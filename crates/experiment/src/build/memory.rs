@@ -279,7 +279,7 @@ mod tests {
         let recorded = Demand { recorded: true, threads: 1 };
         let e = check_within(&fat_tree(256, ""), recorded, 4_000_000_000).unwrap_err();
         let at = e.diagnostic();
-        let said = "need 2.4 GB of memory before the first frame, 5.0 GB with the rows of all ports at the end, and 4.0 GB are";
+        let said = "need 2.4 GB of memory before the first frame, 5.1 GB with the rows of all ports at the end, and 4.0 GB are";
         assert!(at.message.contains(said), "{}", at.message);
         let without = fat_tree(256, "[record]\nports = false\n");
         assert_eq!(check_within(&without, recorded, 4_000_000_000), Ok(()));

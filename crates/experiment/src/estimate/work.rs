@@ -445,17 +445,17 @@ mod tests {
         assert!((four.packets / one.packets - 1.0).abs() < 0.05, "{one:?} {four:?}");
         // A fast receiver takes what all slow senders send.
         let links = "5 1 4\n4\n0 4 1Gbps 0.001ms 0\n1 4 1Gbps 0.001ms 0\n2 4 1Gbps 0.001ms 0\n3 4 10Gbps 0.001ms 0\n";
-        let file = std::env::temp_dir().join(format!("sluicenet-slow-senders-{}.txt", std::process::id()));
-        std::fs::write(&file, links).unwrap();
+        let folder = std::env::temp_dir();
+        let file = format!("sluicenet-slow-senders-{}.txt", std::process::id());
+        std::fs::write(folder.join(&file), links).unwrap();
         let text = format!(
-            "[scenario]\nparameters = \"plain\"\nduration = \"1 ms\"\n[topology]\nkind = \"hpcc\"\nfile = {:?}\n\
-             [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 3\n[[workload]]\nkind = \"flow\"\nsrc = 1\ndst = 3\n",
-            file.display().to_string()
+            "[scenario]\nparameters = \"plain\"\nduration = \"1 ms\"\n[topology]\nkind = \"hpcc\"\nfile = \"{file}\"\n\
+             [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 3\n[[workload]]\nkind = \"flow\"\nsrc = 1\ndst = 3\n"
         );
-        let slow = Work::expected(&read(&text));
-        std::fs::remove_file(&file).unwrap();
+        let slow = Scenario::parse_in(&text, "test", Some(&folder), &[]).map(|loaded| Work::expected(&loaded.scenario));
+        std::fs::remove_file(folder.join(&file)).unwrap();
         // Two senders of 1 Gb/s: 250 kB in 1 ms, in segments of 1,448 B and half as many acknowledgements.
-        let slow = slow.unwrap();
+        let slow = slow.unwrap().unwrap();
         assert!((slow.packets / 259.0 - 1.0).abs() < 0.1, "{slow:?}");
         // Without a duration all of it arrives in the end.
         let bytes = |n: u32| (0..n).map(|src| flow(src) + "bytes = \"1 MB\"\n").collect::<String>();
