@@ -159,7 +159,7 @@ mod tests {
         let text = |k: u32| {
             format!(
                 "[scenario]\nparameters = \"plain\"\nduration = \"1 us\"\n[topology]\nkind = \"fat-tree\"\nk = {k}\n\
-                 [[workload]]\nkind = \"permutation\"\npattern = \"random\"\nsenders = 100\n"
+                 [[workload]]\nkind = \"permutation\"\npattern = \"random\"\nsenders = 2\n"
             )
         };
         let large = scenario(&text(256));
