@@ -93,6 +93,12 @@ impl DelayLine {
         self.others.first_line()
     }
 
+    /// The packets behind the first one that leave the stage before `end`: for a caller that prefetches memory.
+    #[inline(always)]
+    pub fn others(&self, end: Instant) -> impl Iterator<Item = Handle> {
+        self.others.iter().take_while(move |other| other.at < end).map(|other| other.packet)
+    }
+
     /// Number of packets.
     #[inline(always)]
     pub fn len(&self) -> usize {
@@ -158,6 +164,18 @@ impl Deadlines {
     #[inline(always)]
     pub fn front(&self) -> u16 {
         self.first.1
+    }
+
+    /// The address of the second deadline, for a caller that prefetches memory.
+    #[inline(always)]
+    pub fn second_line(&self) -> *const u8 {
+        self.others.as_ptr().wrapping_add(self.others.len()).wrapping_sub(1).cast()
+    }
+
+    /// The subjects of the deadlines behind the first one and before `end`, for a caller that prefetches memory.
+    #[inline(always)]
+    pub fn others(&self, end: Instant) -> impl Iterator<Item = u16> {
+        self.others.iter().rev().take_while(move |other| other.0 < end).map(|other| other.1)
     }
 }
 

@@ -95,4 +95,11 @@ pub trait Device<F: Frame> {
 
     /// The earliest deadline; [`Instant::MAX`] when there is none.
     fn poll_timeout(&self) -> Instant;
+
+    /// The frame that probably follows `sent` on its wire, for a caller that prefetches memory: mostly the one behind it in
+    /// its queue.
+    #[inline(always)]
+    fn next_frame(&self, sent: Handle, pool: &Pool<F>) -> Handle {
+        pool.behind(sent)
+    }
 }

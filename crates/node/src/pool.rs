@@ -152,6 +152,12 @@ impl<F: Copy> Pool<F> {
         self.slots.as_ptr().wrapping_add(at.0 as usize).cast()
     }
 
+    /// The handle that the next frame will have, for a caller that prefetches memory.
+    #[inline(always)]
+    pub fn next_free(&self) -> Handle {
+        Handle(self.free)
+    }
+
     /// The frame that stood behind this one in the queue from which it was just taken, for a caller that prefetches memory.
     /// Without such a frame it is any handle.
     #[inline(always)]

@@ -31,6 +31,11 @@ impl<T: Copy + Default> Ring<T> {
     pub fn first_line(&self) -> *const u8 {
         self.slots.as_ptr().wrapping_add(self.head as usize).cast()
     }
+    /// The elements, the first one first.
+    #[inline(always)]
+    pub fn iter(&self) -> impl Iterator<Item = T> {
+        (0..self.len()).map_while(|i| self.slots.get(self.slot(i)).copied())
+    }
     #[inline(always)]
     fn slot(&self, i: usize) -> usize {
         (self.head as usize + i) & self.slots.len().wrapping_sub(1)

@@ -1,5 +1,6 @@
 //! Runs a world: windows, threads, epochs.
 
+use crate::access::Accesses;
 use crate::colours::Colours;
 use crate::event::{MAX_FRAMES, MAX_PHASE, MAX_PORTS};
 use crate::huge_pages;
@@ -79,7 +80,7 @@ impl<A: App> Engine<A> {
     /// Prepares a world to run on `threads` threads. `part` names the part of each box, from 0 on: a part belongs to one
     /// thread, so boxes with much mutual traffic share one. One thread needs no parts.
     pub fn new(world: World<A>, part: &[u32], threads: usize) -> Result<Engine<A>, WorldError> {
-        let Survey { ports, lookahead, reach, colours, servers_apart } = survey(&world)?;
+        let Survey { ports, lookahead, reach, colours, servers_apart, accesses } = survey(&world)?;
         let window = lookahead.min(MAX_PHASE);
         let (count, colours) = match colours {
             Some(colours) if 2 * window <= MAX_PHASE => (2, colours),
@@ -96,6 +97,7 @@ impl<A: App> Engine<A> {
         let shards = threads.clamp(1, parts);
         let owner = if shards == 1 { vec![0; world.nodes.len()] } else { partition(part, shards) };
         let location = Arc::new(locations(&owner, shards));
+        let accesses = Arc::new(accesses);
         let World { nodes, hosts, make, links, framing, .. } = world;
         let mut parts: Vec<Part<A>> = (0..shards as u16).map(|me| Part::of(me, &owner, &ports)).collect();
         for (((name, node), &ports), &colour) in (0..).zip(nodes).zip(&ports).zip(&colours) {
@@ -145,7 +147,7 @@ impl<A: App> Engine<A> {
             .zip(parts)
             .map(|(me, Part { places, wires, error_rate })| {
                 let parts = (places, wires, error_rate);
-                Shard::new(timing, (me, shards), parts, (location.clone(), hosts), make.clone())
+                Shard::new(timing, (me, shards), parts, (location.clone(), hosts), accesses.clone(), make.clone())
             })
             .collect();
         Ok(Engine { shards, timing, location, next: 0, reached: 0, started: false, epoch: EPOCH, sampler: None })
@@ -443,6 +445,7 @@ struct Survey {
     colours: Option<Vec<u8>>,
     /// Links between the two nearest servers, 2 at most.
     servers_apart: u64,
+    accesses: Accesses,
 }
 
 /// Surveys a world; checks that each link has a delay.
@@ -451,6 +454,7 @@ fn survey<A: App>(world: &World<A>) -> Result<Survey, WorldError> {
     let mut ports = ports(world)?;
     let mut colours = Colours::new(world.nodes.len());
     let mut servers_apart = 2;
+    let mut accesses = Accesses::new(world.hosts);
     (world.links)(&mut |l| {
         let (node, port) = l.from;
         // The ports of an idle box are known by its links.
@@ -470,6 +474,7 @@ fn survey<A: App>(world: &World<A>) -> Result<Survey, WorldError> {
             wrong = Some(WorldError::NoDelay { from: l.from });
         }
         lookahead = lookahead.min(shortest);
+        accesses.add(node, l.to.0, shortest);
         reach = reach.max(Some(l.latency.0 + l.rate.time_for(2_000).0));
     });
     if let Some(node) = ports.iter().position(|&ports| u32::from(ports) >= MAX_PORTS) {
@@ -479,7 +484,8 @@ fn survey<A: App>(world: &World<A>) -> Result<Survey, WorldError> {
         Some(wrong) => Err(wrong),
         None => {
             let reach = reach.unwrap_or(lookahead);
-            Ok(Survey { ports, lookahead, reach, colours: colours.of_all(world.hosts), servers_apart })
+            let (colours, accesses) = (colours.of_all(world.hosts), accesses.compact());
+            Ok(Survey { ports, lookahead, reach, colours, servers_apart, accesses })
         }
     }
 }

@@ -43,9 +43,9 @@ impl EventHeap {
         !self.waking.is_empty()
     }
 
-    /// Boxes that may be idle, and that something is on its way to.
-    pub fn take_waking(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.waking)
+    /// Boxes that may be idle, and that something is on its way to; `spare` is used for the next ones.
+    pub fn take_waking(&mut self, spare: Vec<u32>) -> Vec<u32> {
+        std::mem::replace(&mut self.waking, spare)
     }
 
     /// The earliest time.

@@ -3,6 +3,7 @@
 //! Code belongs here if it decides *when* an event happens, in virtual time.
 #![deny(unsafe_code)]
 
+mod access;
 mod agenda;
 pub mod audit;
 mod colours;

@@ -6,11 +6,14 @@
 //! window p. In each phase every box with events has one step. A *lane* holds the events of one phase; the lanes form a ring,
 //! and events beyond the ring wait in [`EventHeap`].
 
+use crate::access::Accesses;
 use crate::agenda::{Agenda, Entry};
 use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT};
 use crate::event_heap::{EventHeap, HeapEvent};
 use crate::huge_pages;
-use crate::step::{AHEAD, Captured, OwnEvents, Parcel, Phase, Step, StepContext, Timing, arrival, fetch, frame_of};
+use crate::step::{
+    AHEAD, Captured, OwnEvents, Parcel, Phase, Servers, Step, StepContext, Timing, arrival, fetch, frame_of,
+};
 use crate::wire::{ARMED, CAPTURE, WAKES, Wire};
 use crate::world::{Make, NetworkBox, Node, NodeRef};
 use core::ops::Range;
@@ -71,6 +74,7 @@ pub struct Shard<A> {
     /// Shard and index of every box of the world, for metadata to servers, and the number of servers, which come first.
     location: Arc<Vec<(u16, u32)>>,
     hosts: usize,
+    accesses: Arc<Accesses>,
     make: Arc<Make<A>>,
     /// Every frame in these boxes and in flight to them.
     pub pool: Pool<Packet>,
@@ -80,6 +84,8 @@ pub struct Shard<A> {
     border: u32,
     own_events: OwnEvents,
     heap: EventHeap,
+    /// An empty list for the heap.
+    spare: Vec<u32>,
     pub outboxes: Vec<Vec<Parcel>>,
     woke: PortSet,
     /// Whether the boxes exceed the nearest cache, so that prefetching pays.
@@ -102,6 +108,7 @@ impl<A: App> Shard<A> {
         (me, shards): (u16, usize),
         (places, wires, error_rate): (Vec<Place<A>>, Vec<Wire>, Vec<f64>),
         (location, hosts): (Arc<Vec<(u16, u32)>>, u32),
+        accesses: Arc<Accesses>,
         make: Arc<Make<A>>,
     ) -> Shard<A> {
         let n = places.len();
@@ -118,6 +125,7 @@ impl<A: App> Shard<A> {
             error_rate,
             location,
             hosts: hosts as usize,
+            accesses,
             make,
             pool,
             wires,
@@ -126,6 +134,7 @@ impl<A: App> Shard<A> {
             border,
             own_events: OwnEvents::default(),
             heap: EventHeap::default(),
+            spare: Vec::new(),
             outboxes: (0..shards).map(|_| Vec::new()).collect(),
             woke: PortSet::with_capacity(64),
             fetches: n > FETCH_FROM,
@@ -267,7 +276,7 @@ impl<A: App> Shard<A> {
             places: &mut self.places,
             wires: &mut self.wires,
             error_rate: &self.error_rate,
-            location_of_host: &self.location[..self.hosts],
+            servers: Servers { location: &self.location[..self.hosts], accesses: &self.accesses },
             metadata: &mut self.metadata,
             pauses: &mut self.pauses,
             woke: &mut self.woke,
@@ -312,9 +321,11 @@ impl<A: App> Shard<A> {
     #[cold]
     #[inline(never)]
     fn wake(&mut self) {
-        for n in self.heap.take_waking() {
+        let mut waking = self.heap.take_waking(std::mem::take(&mut self.spare));
+        for n in waking.drain(..) {
             self.made(n as usize);
         }
+        self.spare = waking;
     }
 
     /// Box `n`, made if it was idle.
@@ -403,7 +414,7 @@ struct Boxes<'a, A> {
     places: &'a mut [Place<A>],
     wires: &'a mut [Wire],
     error_rate: &'a [f64],
-    location_of_host: &'a [(u16, u32)],
+    servers: Servers<'a>,
     metadata: &'a mut Vec<(Instant, Packet)>,
     pauses: &'a mut Vec<(u32, PauseEvent)>,
     woke: &'a mut PortSet,
@@ -428,13 +439,12 @@ impl<A: App> Boxes<'_, A> {
     /// that the stage before has prefetched while another box had its step.
     #[inline(always)]
     fn fetch_ahead(&self, context: &StepContext<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 8]) {
-        if let Some(n) = agenda.node(i + 8) {
+        if let Some(n) = agenda.node(i + 10) {
             self.fetch_box(n);
         }
-        coming[(i + 5) & 7] = match agenda.turn(i + 5) {
-            Some((n, keys)) => self.fetch_lists(context, n, keys),
-            None => Coming::NONE,
-        };
+        fetch(context.pool.address(context.pool.next_free()));
+        self.fetch_lists(context, agenda, i + 6, &mut coming[(i + 6) & 7]);
+        self.fetch_step(context.pool, &mut coming[(i + 5) & 7], PrefetchStep::Frames);
         self.fetch_step(context.pool, &mut coming[(i + 4) & 7], PrefetchStep::Index);
         self.fetch_step(context.pool, &mut coming[(i + 3) & 7], PrefetchStep::Sockets);
         self.fetch_step(context.pool, &mut coming[(i + 2) & 7], PrefetchStep::Unusual);
@@ -451,21 +461,17 @@ impl<A: App> Boxes<'_, A> {
         (0..BOX_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
     }
 
-    /// Fetches the lists of a box and the frames that arrive at it.
+    /// Fetches the lists of a box and the frames that arrive at it, and begins a server's plan.
     #[inline(always)]
-    fn fetch_lists(&self, context: &StepContext<'_>, n: usize, keys: &[Key]) -> Coming {
+    fn fetch_lists(&self, context: &StepContext<'_>, agenda: &Agenda, i: usize, coming: &mut Coming) {
+        coming.plan.begin(Instant(context.phase.end));
+        let Some((n, keys)) = agenda.turn(i) else { return };
         let pool = &*context.pool;
-        let mut arrival = Handle::NONE;
-        for &key in keys[..keys.len().min(AHEAD)].iter().rev() {
-            fetch(pool.address(frame_of(key)));
-            if key.is(Class::Arrival) {
-                arrival = frame_of(key);
-            }
-        }
         let place = &self.places[n];
         let wires = place.span();
         match &place.node {
             Node::Network(network) => {
+                keys.iter().take(AHEAD).for_each(|&key| fetch(pool.address(frame_of(key))));
                 // Few events use few of many ports, and which is not known before the frames are routed.
                 if wires.len() <= PORTS_PER_EVENT * keys.len() {
                     self.wires[wires].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
@@ -473,13 +479,20 @@ impl<A: App> Boxes<'_, A> {
                         s.fetch(fetch);
                     }
                 }
-                Coming { n: n as u32, plan: Plan::EMPTY }
             }
             Node::Server(s) => {
+                coming.n = n as u32;
                 fetch(self.wires.as_ptr().wrapping_add(wires.start).cast());
-                let mut plan = s.plan(Instant(context.phase.end), arrival);
-                s.host().fetch(PrefetchStep::Lists, &mut plan, pool, fetch);
-                Coming { n: n as u32, plan }
+                // Without queues between wire and socket: mostly several frames of one connection.
+                let mut first = s.is_bare();
+                for &key in keys.iter().take(AHEAD) {
+                    fetch(pool.address(frame_of(key)));
+                    if key.is(Class::Metadata) | (key.is(Class::Arrival) & first) {
+                        coming.plan.await_packet(frame_of(key));
+                        first = false;
+                    }
+                }
+                s.host().fetch(PrefetchStep::Lists, &mut coming.plan, pool, fetch);
             }
         }
     }
@@ -527,7 +540,7 @@ impl<A: App> Boxes<'_, A> {
                 let host = s.host_mut();
                 if host.has_metadata() {
                     host.take_metadata(self.metadata);
-                    step.context.post_metadata(self.metadata, self.location_of_host);
+                    step.context.post_metadata(step.name, self.metadata, &self.servers);
                 }
                 if host.has_pauses() {
                     self.pauses.extend(host.take_pauses().into_iter().map(|p| (step.name, p)));

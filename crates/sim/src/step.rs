@@ -1,5 +1,6 @@
 //! One box in one phase: all its events, in order, and the frames it sends.
 
+use crate::access::Accesses;
 use crate::agenda::Entry;
 use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT, draw_order};
 use crate::event_heap::{EventHeap, HeapEvent};
@@ -18,7 +19,7 @@ pub struct Timing {
     pub window: u64,
     /// The binary logarithm of the number of colours of boxes, 0 or 1.
     colours: u32,
-    /// Windows that metadata takes: as many as the shortest path between two servers has links, 1 or 2.
+    /// Windows that metadata takes at least: as many as the shortest path between two servers has links, 1 or 2.
     pub metadata_windows: u64,
     /// Length of a phase in picoseconds: as many windows as there are colours.
     pub phase: u64,
@@ -92,6 +93,13 @@ impl Timing {
     fn phases_in(&self, ps: u64) -> u64 {
         ((ps as u128 * self.magic as u128) >> 64) as u64
     }
+}
+
+/// All servers, as metadata finds them.
+pub struct Servers<'a> {
+    /// Shard of each, and its index there.
+    pub location: &'a [(u16, u32)],
+    pub accesses: &'a Accesses,
 }
 
 /// A frame at the port that sent it.
@@ -304,12 +312,14 @@ impl StepContext<'_> {
         self.outboxes[shard as usize].push(parcel);
     }
 
-    /// Metadata takes as long as the fastest frame between two servers.
+    /// Sends the metadata of server `from`.
     #[cold]
-    pub fn post_metadata(&mut self, metadata: &mut Vec<(Instant, Packet)>, location_of_host: &[(u16, u32)]) {
+    pub fn post_metadata(&mut self, from: u32, metadata: &mut Vec<(Instant, Packet)>, servers: &Servers) {
         for (now, packet) in metadata.drain(..) {
-            let at = now.as_ps() + self.timing.metadata_windows * self.timing.window;
-            let Some(&(shard, node)) = location_of_host.get(packet.destination() as usize) else { continue };
+            let to = packet.destination();
+            let Some(&(shard, node)) = servers.location.get(to as usize) else { continue };
+            let at = now.as_ps() + servers.accesses.time(from, to);
+            debug_assert!(at >= now.as_ps() + self.timing.metadata_windows * self.timing.window);
             if shard == self.me {
                 self.heap.wake(node);
                 let frame = self.pool.insert(&packet);
@@ -431,7 +441,7 @@ impl Step<'_, '_> {
                 if wire.free_at <= now {
                     if let Some(frame) = device.poll_transmit(Instant(now), port, context.pool, woke) {
                         // The next frame has often waited for long: it will be needed when the wire is free again.
-                        waiting = context.pool.behind(frame);
+                        waiting = device.next_frame(frame, context.pool);
                         fetch(context.pool.address(waiting));
                         context.transmit(wire, frame, now, errors, name, port);
                     }

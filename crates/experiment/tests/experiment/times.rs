@@ -222,3 +222,39 @@ fn frames_of_the_largest_mtu_take_their_time() {
         assert!(fct > 1_600_000_000, "{fct}: {text}");
     }
 }
+
+#[test]
+fn a_link_that_no_frame_uses_changes_nothing() {
+    // The second round begins when the first sender knows that its message is complete: after the last byte, and not
+    // earlier than light would tell it. A short link elsewhere shortens the engine's windows, but no time of a flow.
+    let dir = Dir::new("unused-link");
+    let rounds = |unused: &str| {
+        let network = match unused {
+            "" => "3 1 2\n2\n0 2 10Gbps 0.01ms 0\n1 2 10Gbps 0.01ms 0\n".into(),
+            delay => format!("4 1 3\n3\n0 3 10Gbps 0.01ms 0\n1 3 10Gbps 0.01ms 0\n2 3 10Gbps {delay} 0\n"),
+        };
+        dir.file("network.txt", &network);
+        let text = r#"
+            [topology]
+            kind = "hpcc"
+            file = "network.txt"
+            [[workload]]
+            kind = "incast"
+            senders = 1
+            receiver = 1
+            bytes = "1448 B"
+            rounds = 3
+            gap = "0 us"
+        "#;
+        let out = dir.0.join(format!("out{unused}"));
+        let loaded = load(text, "unused", &dir.0).unwrap();
+        attempt(&loaded, 1, Some(out.clone())).unwrap();
+        let flows: Vec<FlowRow> = read(&out).unwrap();
+        flows.iter().map(|f| (f.start_ps, f.fct_ps.unwrap(), f.queueing_ps)).collect::<Vec<_>>()
+    };
+    let alone = rounds("");
+    assert_eq!(alone.len(), 3);
+    assert!(alone.windows(2).all(|w| w[1].0 >= w[0].0 + w[0].1 + 20_000_000), "{alone:?}");
+    assert_eq!(rounds("0.000001ms"), alone);
+    assert_eq!(rounds("0.01ms"), alone);
+}

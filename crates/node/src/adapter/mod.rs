@@ -428,6 +428,12 @@ impl Adapter {
         }
     }
 
+    /// The frame that the link probably sends next, for a caller that prefetches memory.
+    #[inline(always)]
+    pub fn front(&self) -> Handle {
+        self.only.active.first().and_then(|queue| queue.list.front()).unwrap_or(Handle::NONE)
+    }
+
     /// The address of the link's queues, for a caller that prefetches memory.
     #[inline(always)]
     pub fn address(&self) -> *const u8 {

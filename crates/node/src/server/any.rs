@@ -3,19 +3,16 @@
 use super::app::App;
 use super::chain::{Bare, Rare, Unusual, Usual, Virtualised};
 use super::config::ServerConfig;
-use super::fetch::Plan;
 use super::host::Host;
 use super::stages::credits::{Credits, CreditsConfig};
 use super::stages::zbridge::ZBridge;
 use super::stages::{Report, StageConfig, compose};
 use super::{Server, ServerLedger};
 use crate::adapter::{Any, Basic};
-use crate::pool::Handle;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::Router;
-use sluicenet_proto::time::Instant;
 use sluicenet_proto::transport::zbridge::ChannelConfig;
 
 /// The settings of a stage as type `T`, if they have this type.
@@ -126,12 +123,10 @@ impl<A: App> AnyServer<A> {
     pub fn ledger(&self) -> ServerLedger {
         with_server!(self, s => s.ledger())
     }
-    /// Plans the window that ends at `end`, for a world that prefetches memory; `arrival` is the first frame that
-    /// arrives.
+    /// Whether frames from the wire reach their sockets without passing a queue.
     #[inline(always)]
-    pub fn plan(&self, end: Instant, arrival: Handle) -> Plan {
-        let arrival = if matches!(self, AnyServer::Bare(_)) { arrival } else { Handle::NONE };
-        self.host().plan(end, arrival)
+    pub fn is_bare(&self) -> bool {
+        matches!(self, AnyServer::Bare(_))
     }
     /// Asks the applications to begin: a wake-up with `token` at time zero.
     pub fn start(&mut self, token: u64) {

@@ -185,4 +185,9 @@ impl<A: App, C: Chain> Device<Packet> for Server<A, C> {
         let adapter = host.adapter.poll_timeout().unwrap_or(Instant::MAX);
         host.deadlines.first().min(host.rx.first()).min(host.timers.first()).min(adapter)
     }
+
+    #[inline(always)]
+    fn next_frame(&self, _sent: Handle, _pool: &Pool<Packet>) -> Handle {
+        self.host.adapter.front()
+    }
 }

@@ -1,8 +1,8 @@
 //! The memory that the next events of a server will touch, for a world that prefetches it.
 
 use super::host::{DEADLINES, Host};
-use crate::guest::Body;
-use crate::packet::Packet;
+use crate::guest::{Body, Messages, Socket};
+use crate::packet::{Kind, Packet};
 use crate::pool::{Handle, Pool};
 use sluicenet_proto::tcp::Tcp;
 use sluicenet_proto::time::Instant;
@@ -12,13 +12,15 @@ use sluicenet_proto::time::Instant;
 pub enum PrefetchStep {
     /// The box itself is in the cache.
     Lists,
-    /// The box's lists are in the cache, and the frames that arrive or whose deadline passes.
+    /// The box's lists are in the cache.
+    Frames,
+    /// The frames are in the cache that arrive or whose deadline passes.
     Index,
     /// The index of the box's connections is in the cache.
     Sockets,
-    /// The usual lines of the socket are in the cache.
+    /// The usual lines of the sockets are in the cache.
     Unusual,
-    /// All of the socket is in the cache.
+    /// All of the sockets is in the cache.
     Losses,
 }
 
@@ -28,98 +30,188 @@ const GUEST_LINES: usize = 3;
 /// Cache lines of a socket that an arriving segment touches.
 const SOCKET_LINES: usize = 1 + Tcp::HOT_LINES;
 
+/// Most packets that reach their sockets, and most VMs that send: few phases have more for one server.
+const MOST: usize = 4;
+
+/// A packet on its way to a socket.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    packet: Handle,
+    /// Where the look-up of the socket begins in the index of its VM's connections, then the number of the socket.
+    socket: u32,
+    vm: u8,
+}
+
 /// The packet events of a server in a phase, as far as they are known when the phase begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The first packet that reaches its socket; [`Handle::NONE`] if there is none.
-    next: Handle,
-    /// Where the look-up of this socket begins in the index of its VM's connections, then the number of the socket.
-    socket: u32,
-    /// The first VM that sends, then the VM of that socket.
-    vm: u8,
-    /// A packet leaves the network stack of its VM, or the port of a VM becomes free.
-    sends: bool,
+    /// The end of the phase.
+    end: Instant,
+    awaited: [Awaited; MOST],
+    /// VMs with a packet that leaves the network stack, or whose port becomes free.
+    senders: [u8; MOST],
+    awaiting: u8,
+    sending: u8,
 }
 
 impl Plan {
     /// Nothing happens.
-    pub const EMPTY: Plan = Plan { next: Handle::NONE, socket: 0, vm: 0, sends: false };
+    pub const EMPTY: Plan = Plan {
+        end: Instant::ZERO,
+        awaited: [Awaited { packet: Handle::NONE, socket: 0, vm: 0 }; MOST],
+        senders: [0; MOST],
+        awaiting: 0,
+        sending: 0,
+    };
 
     /// Whether there is nothing more to fetch.
     #[inline(always)]
-    pub fn is_empty(self) -> bool {
-        !self.sends & (self.next == Handle::NONE)
+    pub fn is_empty(&self) -> bool {
+        self.awaiting | self.sending == 0
+    }
+
+    /// Begins a plan of a phase that ends at `end`.
+    #[inline(always)]
+    pub fn begin(&mut self, end: Instant) {
+        (self.end, self.awaiting, self.sending) = (end, 0, 0);
+    }
+
+    /// A packet or metadata will reach its socket.
+    #[inline(always)]
+    pub fn await_packet(&mut self, packet: Handle) {
+        if let Some(awaited) = self.awaited.get_mut(self.awaiting as usize) {
+            awaited.packet = packet;
+            self.awaiting += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn await_sender(&mut self, what: u16) {
+        if let Some(sender) = self.senders.get_mut(self.sending as usize) {
+            *sender = (what / DEADLINES) as u8;
+            self.sending += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn awaited(&mut self) -> impl Iterator<Item = &mut Awaited> {
+        self.awaited.iter_mut().take(self.awaiting as usize)
+    }
+
+    #[inline(always)]
+    fn senders(&self) -> impl Iterator<Item = u8> {
+        self.senders.iter().take(self.sending as usize).copied()
     }
 }
 
 impl Host {
-    /// Plans the phase that ends at `end`. `arrival` is the first frame that arrives, if it reaches its socket without
-    /// passing a queue.
-    #[inline(always)]
-    pub fn plan(&self, end: Instant, arrival: Handle) -> Plan {
-        let delivered = if self.rx.first() < end { self.rx.front() } else { Handle::NONE };
-        let next = if arrival == Handle::NONE { delivered } else { arrival };
-        Plan { next, sends: self.deadlines.first() < end, ..Plan::EMPTY }
-    }
-
     /// Names the memory that a step reads, and adds the findings to the plan.
     #[inline(always)]
     pub fn fetch(&self, step: PrefetchStep, plan: &mut Plan, pool: &Pool<Packet>, fetch: impl Fn(*const u8)) {
-        // One packet of each sort: a phase rarely has more for one server, and a burst keeps its memory in the cache.
         match step {
             PrefetchStep::Lists => {
-                plan.vm = (self.deadlines.front() / DEADLINES) as u8;
-                fetch(pool.address(plan.next));
-                fetch(self.rx.second_line());
                 fetch(self.adapter.address());
-                let guest: *const u8 = self.guests.as_ptr().wrapping_add(plan.vm as usize).cast();
-                (0..GUEST_LINES).for_each(|line| fetch(guest.wrapping_add(64 * line)));
+                if self.guests.len() == 1 {
+                    self.fetch_guest(0, &fetch);
+                } else {
+                    // Which of them a packet reaches is not known yet.
+                    self.guests.iter().take(MOST).for_each(|guest| fetch(core::ptr::from_ref(guest).cast()));
+                }
+                if self.rx.first() < plan.end {
+                    plan.await_packet(self.rx.front());
+                    fetch(pool.address(self.rx.front()));
+                    fetch(self.rx.second_line());
+                }
+                if self.deadlines.first() < plan.end {
+                    plan.await_sender(self.deadlines.front());
+                    fetch(self.deadlines.second_line());
+                    self.fetch_guest(self.deadlines.front(), &fetch);
+                }
+            }
+            PrefetchStep::Frames => {
+                for packet in self.rx.others(plan.end).take(MOST - 1) {
+                    plan.await_packet(packet);
+                    fetch(pool.address(packet));
+                }
+                for what in self.deadlines.others(plan.end).take(MOST - 1) {
+                    plan.await_sender(what);
+                    self.fetch_guest(what, &fetch);
+                }
             }
             PrefetchStep::Index => {
-                if plan.sends
-                    && let Some(guest) = self.guests.get(plan.vm as usize)
-                {
+                for guest in plan.senders().filter_map(|vm| self.guests.get(vm as usize)) {
                     fetch(pool.address(guest.tx.front()));
                     fetch(guest.tx.second_line());
-                    plan.sends = false;
                 }
-                if let Some(packet) = pool.get(plan.next) {
+                for awaited in plan.awaited() {
+                    let Some(packet) = pool.get(awaited.packet) else { continue };
                     let flow = packet.flow().reverse();
-                    plan.vm = flow.src.vm();
-                    if let Some(guest) = self.guests.get(plan.vm as usize) {
-                        plan.socket = guest.sockets.place(&flow);
-                        fetch(guest.sockets.place_line(plan.socket));
+                    awaited.vm = flow.src.vm();
+                    if let Some(guest) = self.guests.get(awaited.vm as usize) {
+                        awaited.socket = guest.sockets.place(&flow);
+                        fetch(guest.sockets.place_line(awaited.socket));
                     }
                 }
             }
-            PrefetchStep::Sockets => match self.guests.get(plan.vm as usize).and_then(|g| g.sockets.at(plan.socket)) {
-                Some((number, first)) => {
-                    plan.socket = number;
-                    (0..SOCKET_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
+            PrefetchStep::Sockets => {
+                let end = plan.end;
+                for guest in plan.senders().filter_map(|vm| self.guests.get(vm as usize)) {
+                    guest.tx.others(end).take(MOST - 1).for_each(|packet| fetch(pool.address(packet)));
                 }
-                None => *plan = Plan::EMPTY,
-            },
-            PrefetchStep::Unusual => match self.planned_tcp(plan).filter(|tcp| !tcp.expects_a_plain_segment()) {
-                Some(tcp) => {
-                    let rest = core::ptr::from_ref(tcp).cast::<u8>().wrapping_add(64 * Tcp::HOT_LINES);
-                    (0..Tcp::COLD_LINES).for_each(|line| fetch(rest.wrapping_add(64 * line)));
+                plan.sending = 0;
+                for awaited in plan.awaited() {
+                    match self.guests.get(awaited.vm as usize).and_then(|guest| guest.sockets.at(awaited.socket)) {
+                        Some((number, first)) => {
+                            awaited.socket = number;
+                            (0..SOCKET_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
+                        }
+                        None => awaited.socket = u32::MAX,
+                    }
                 }
-                None => *plan = Plan::EMPTY,
-            },
+            }
+            PrefetchStep::Unusual => {
+                let mut unusual = 0;
+                for i in 0..plan.awaiting as usize {
+                    let awaited = plan.awaited[i];
+                    let (Some(socket), Some(packet)) = (self.awaited_socket(awaited), pool.get(awaited.packet)) else {
+                        continue;
+                    };
+                    if packet.kind() == Kind::Metadata
+                        || socket.received + u64::from(packet.payload()) >= socket.next_end
+                    {
+                        let messages = core::ptr::from_ref(&*socket.messages).cast::<u8>();
+                        (0..size_of::<Messages>()).step_by(64).for_each(|at| fetch(messages.wrapping_add(at)));
+                    }
+                    if let Body::Tcp(tcp) = &socket.body
+                        && !tcp.expects_a_plain_segment()
+                    {
+                        let rest = core::ptr::from_ref(tcp).cast::<u8>().wrapping_add(64 * Tcp::HOT_LINES);
+                        (0..Tcp::COLD_LINES).for_each(|line| fetch(rest.wrapping_add(64 * line)));
+                        plan.awaited[unusual] = awaited;
+                        unusual += 1;
+                    }
+                }
+                plan.awaiting = unusual as u8;
+            }
             PrefetchStep::Losses => {
-                if let Some(tcp) = self.planned_tcp(plan) {
-                    tcp.lines_of_losses().into_iter().for_each(fetch);
+                for i in 0..plan.awaiting as usize {
+                    if let Some(Socket { body: Body::Tcp(tcp), .. }) = self.awaited_socket(plan.awaited[i]) {
+                        tcp.lines_of_losses().into_iter().for_each(&fetch);
+                    }
                 }
             }
         }
     }
 
-    /// The connection that the next packet reaches.
+    /// Names the memory of the VM of a deadline.
     #[inline(always)]
-    fn planned_tcp(&self, plan: &Plan) -> Option<&Tcp> {
-        match &self.guests.get(plan.vm as usize)?.sockets.get(plan.socket)?.body {
-            Body::Tcp(tcp) => Some(tcp),
-            _ => None,
-        }
+    fn fetch_guest(&self, what: u16, fetch: impl Fn(*const u8)) {
+        let guest: *const u8 = self.guests.as_ptr().wrapping_add((what / DEADLINES) as usize).cast();
+        (0..GUEST_LINES).for_each(|line| fetch(guest.wrapping_add(64 * line)));
+    }
+
+    #[inline(always)]
+    fn awaited_socket(&self, awaited: Awaited) -> Option<&Socket> {
+        self.guests.get(awaited.vm as usize)?.sockets.get(awaited.socket)
     }
 }
