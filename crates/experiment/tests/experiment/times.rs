@@ -194,8 +194,8 @@ fn a_run_whose_work_does_not_end_ends_in_time() {
         )
     };
     let folder = Dir::new("run-in-time");
-    // It arrives two hours later.
-    for (start, finished) in [(2_397, 1), (2_399, 0)] {
+    // It arrives two hours later, and its sender knows after two more.
+    for (start, finished) in [(2_395, 1), (2_399, 0)] {
         let o = attempt(&load(&text(start), "t.toml", &folder.0).unwrap(), 1, None).unwrap();
         assert_eq!((o.flows.finished, o.flows.open_alone), (finished, 1 - finished), "{start}");
         let is_said = o.warnings.iter().any(|w| w.message.contains("the run has ended at 2400 h"));
