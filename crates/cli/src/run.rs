@@ -124,11 +124,10 @@ impl Run {
         let threads: usize = self.threads.unwrap_or(1).into();
         let cores = super::cells::cores();
         if threads > cores && !global.quiet {
-            let cores = counted(cores as u64, "core", "cores");
+            let all = counted(cores as u64, "core", "cores");
             output::note(&format!(
-                "warning: --threads {threads}: this machine has {cores} for this process, and threads without one only wait for each \
-                 other\n  = hint: at most --threads {}",
-                super::cells::cores()
+                "warning: --threads {threads}: this machine has {all} for this process, and threads without one only wait for each \
+                 other\n  = hint: at most --threads {cores}"
             ));
         }
         let bar = Bar::new(&[1.0], global.quiet);

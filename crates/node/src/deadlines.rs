@@ -280,6 +280,13 @@ mod tests {
             let first = packets.first().map_or(Instant::MAX, |p| p.0);
             assert_eq!([line.first(), deadlines.first(), timers.first()], [first; 3]);
             assert_eq!(line.len(), packets.len());
+            // Of the lists that prefetching reads, those before a time.
+            let before = |time: Instant| time < at;
+            let others: Vec<u32> = line.others(at).map(Handle::index).collect();
+            let expected = packets.iter().skip(1).take_while(|p| before(p.0)).map(|p| p.1);
+            assert!(others.into_iter().eq(expected));
+            let expected = times.iter().skip(1).take_while(|d| before(d.0)).map(|d| d.1);
+            assert!(deadlines.others(at).eq(expected));
         }
     }
 }

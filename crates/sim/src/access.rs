@@ -44,6 +44,11 @@ impl Accesses {
         self
     }
 
+    /// Links between the two nearest servers, 2 at most.
+    pub fn apart(&self) -> u64 {
+        if self.0.iter().any(|access| access.beside_server) { 1 } else { 2 }
+    }
+
     /// The time from server to server in picoseconds.
     pub fn time(&self, from: u32, to: u32) -> u64 {
         let of = |server: u32| self.0[(server as usize).min(self.0.len() - 1)];
@@ -79,7 +84,7 @@ mod tests {
             accesses.add(3, server, 12);
         }
         let accesses = accesses.compact();
-        assert_eq!((accesses.0.len(), accesses.time(0, 2)), (1, 22));
+        assert_eq!((accesses.0.len(), accesses.time(0, 2), accesses.apart()), (1, 22, 2));
     }
 
     #[test]
@@ -91,6 +96,6 @@ mod tests {
             accesses.add(b, a, shortest);
         }
         assert!(accesses.time(0, 1) <= 30 && accesses.time(1, 2) <= 40);
-        assert_eq!(accesses.time(3, 1), 40);
+        assert_eq!((accesses.time(3, 1), accesses.apart()), (40, 1));
     }
 }

@@ -80,7 +80,7 @@ impl<A: App> Engine<A> {
     /// Prepares a world to run on `threads` threads. `part` names the part of each box, from 0 on: a part belongs to one
     /// thread, so boxes with much mutual traffic share one. One thread needs no parts.
     pub fn new(world: World<A>, part: &[u32], threads: usize) -> Result<Engine<A>, WorldError> {
-        let Survey { ports, lookahead, reach, colours, servers_apart, accesses } = survey(&world)?;
+        let Survey { ports, lookahead, reach, colours, accesses } = survey(&world)?;
         let window = lookahead.min(MAX_PHASE);
         let (count, colours) = match colours {
             Some(colours) if 2 * window <= MAX_PHASE => (2, colours),
@@ -90,7 +90,7 @@ impl<A: App> Engine<A> {
         let wanted = reach.max(world.stage_latency.0) / window + 2 + count;
         let lanes = wanted.next_power_of_two().clamp(4, MAX_LANES as u64) as usize;
         let overhead = world.framing.overhead() as u32;
-        let timing = Timing::new(window, (count, servers_apart), lanes, overhead, world.seed);
+        let timing = Timing::new(window, (count, accesses.apart()), lanes, overhead, world.seed);
 
         // With more threads than parts, threads would only wait for each other.
         let parts = part.iter().max().map_or(1, |&p| p as usize + 1);
@@ -443,8 +443,7 @@ struct Survey {
     reach: u64,
     /// The colour of each box, if there are two.
     colours: Option<Vec<u8>>,
-    /// Links between the two nearest servers, 2 at most.
-    servers_apart: u64,
+    /// The servers' own links.
     accesses: Accesses,
 }
 
@@ -453,7 +452,6 @@ fn survey<A: App>(world: &World<A>) -> Result<Survey, WorldError> {
     let (mut lookahead, mut reach, mut wrong) = (MAX_PHASE, None, None);
     let mut ports = ports(world)?;
     let mut colours = Colours::new(world.nodes.len());
-    let mut servers_apart = 2;
     let mut accesses = Accesses::new(world.hosts);
     (world.links)(&mut |l| {
         let (node, port) = l.from;
@@ -463,9 +461,6 @@ fn survey<A: App>(world: &World<A>) -> Result<Survey, WorldError> {
         }
         if node < l.to.0 && (l.to.0 as usize) < world.nodes.len() {
             colours.join(node, l.to.0);
-        }
-        if node.max(l.to.0) < world.hosts {
-            servers_apart = 1;
         }
         let smallest = if l.first_bit { 0 } else { l.rate.time_for(world.framing.min_frame as u64).0 };
         let pause = l.pause_latency.0 + l.rate.time_for(PFC_FRAME_BYTES as u64).0;
@@ -485,7 +480,7 @@ fn survey<A: App>(world: &World<A>) -> Result<Survey, WorldError> {
         None => {
             let reach = reach.unwrap_or(lookahead);
             let (colours, accesses) = (colours.of_all(world.hosts), accesses.compact());
-            Ok(Survey { ports, lookahead, reach, colours, servers_apart, accesses })
+            Ok(Survey { ports, lookahead, reach, colours, accesses })
         }
     }
 }

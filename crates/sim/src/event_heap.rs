@@ -38,14 +38,14 @@ impl EventHeap {
         self.waking.push(node);
     }
 
-    /// Whether [`EventHeap::take_waking`] has boxes.
+    /// Whether [`EventHeap::pop_waking`] has boxes.
     pub fn is_waking(&self) -> bool {
         !self.waking.is_empty()
     }
 
-    /// Boxes that may be idle, and that something is on its way to; `spare` is used for the next ones.
-    pub fn take_waking(&mut self, spare: Vec<u32>) -> Vec<u32> {
-        std::mem::replace(&mut self.waking, spare)
+    /// Takes one of these boxes.
+    pub fn pop_waking(&mut self) -> Option<u32> {
+        self.waking.pop()
     }
 
     /// The earliest time.

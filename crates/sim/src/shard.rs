@@ -84,8 +84,6 @@ pub struct Shard<A> {
     border: u32,
     own_events: OwnEvents,
     heap: EventHeap,
-    /// An empty list for the heap.
-    spare: Vec<u32>,
     pub outboxes: Vec<Vec<Parcel>>,
     woke: PortSet,
     /// Whether the boxes exceed the nearest cache, so that prefetching pays.
@@ -134,7 +132,6 @@ impl<A: App> Shard<A> {
             border,
             own_events: OwnEvents::default(),
             heap: EventHeap::default(),
-            spare: Vec::new(),
             outboxes: (0..shards).map(|_| Vec::new()).collect(),
             woke: PortSet::with_capacity(64),
             fetches: n > FETCH_FROM,
@@ -321,11 +318,9 @@ impl<A: App> Shard<A> {
     #[cold]
     #[inline(never)]
     fn wake(&mut self) {
-        let mut waking = self.heap.take_waking(std::mem::take(&mut self.spare));
-        for n in waking.drain(..) {
+        while let Some(n) = self.heap.pop_waking() {
             self.made(n as usize);
         }
-        self.spare = waking;
     }
 
     /// Box `n`, made if it was idle.

@@ -60,7 +60,7 @@ impl Demand {
 pub fn needed(scenario: &Scenario) -> u64 {
     let Counts { hosts, external, switches, ports } = scenario.topology.counts();
     let boxes = u64::from(hosts) + u64::from(external) + u64::from(switches);
-    PROGRAM + boxes * BOX + u64::from(ports) * PORT + busy(scenario) * of_server(scenario)
+    PROGRAM + boxes * BOX + u64::from(ports) * PORT + servers(scenario) * of_server(scenario)
 }
 
 /// Bytes of the rows of all ports at the end of a recorded run; 0 if they are not wanted.
@@ -85,13 +85,8 @@ fn of_server(s: &Scenario) -> u64 {
     SERVER + machines * (MACHINE + machines * PAIR) + credits + bridge
 }
 
-/// Servers that exist from the start.
-pub fn servers(scenario: &Scenario) -> u64 {
-    busy(scenario)
-}
-
 /// Hosts whose servers exist from the start: at most those that a workload uses, and all if servers have stages.
-fn busy(s: &Scenario) -> u64 {
+pub fn servers(s: &Scenario) -> u64 {
     let counts = s.topology.counts();
     let all = u64::from(counts.hosts) + u64::from(counts.external);
     if s.zcredit.enabled || s.zbridge.enabled || s.overlay.tcp || s.xco.is_some() {
@@ -314,11 +309,11 @@ mod tests {
         let permutation =
             "[scenario]\nduration = \"1 ms\"\n[[workload]]\nkind = \"permutation\"\npattern = \"random\"\n";
         let [idle, few, all] = ["".to_owned(), format!("{permutation}senders = 100\n"), permutation.to_owned()]
-            .map(|rest| busy(&fat_tree(16, &rest)));
+            .map(|rest| servers(&fat_tree(16, &rest)));
         assert_eq!((idle, few, all), (2, 202, 1_024));
         let zfabric =
             "[scenario]\nhypervisor = \"zfabric\"\n[server]\nvirtual_network = true\n[vswitch]\nlossless = true\n";
-        assert_eq!(busy(&fat_tree(16, zfabric)), 1_024);
+        assert_eq!(servers(&fat_tree(16, zfabric)), 1_024);
     }
 
     #[test]
