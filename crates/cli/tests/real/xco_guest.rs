@@ -170,6 +170,10 @@ fn skipped(why: &str) -> Option<Rig> {
     None
 }
 
+/// Most of the set rate that a receiver may measure: a busy machine delays the first frames, and then the others seem to come
+/// faster than they were sent. Without departure times the rate would be several times the set one.
+const BUNCHED: f64 = 1.25;
+
 /// The rate of frames in Mb/s as the agent counts them, and the gaps between them in microseconds, shortest first; without the first
 /// quarter, in which frames may have the times of a flow without a permission.
 fn measured(times: &[Instant]) -> (f64, Vec<f64>) {
@@ -204,7 +208,7 @@ fn an_agent_in_a_guest_sets_departure_times() {
         started.elapsed().as_secs_f64()
     );
     // However slow the machine, frames do not leave before their times.
-    let most = 1.05 * f64::from(MBPS);
+    let most = BUNCHED * f64::from(MBPS);
     assert!(mbps < most && tcp < most, "{mbps} and {tcp} Mb/s");
     assert!(events["directives"].as_u64() > Some(0), "{events}");
     assert_eq!(status["kind"], "coordinated", "{status}");
@@ -220,7 +224,7 @@ fn an_agent_in_a_guest_sets_departure_times() {
     rig.said("until grep -q 'departure times need a controller' /agent.log; do sleep 0.1; done");
     let events = &rig.status()["events"];
     println!("timeslices: {mbps:.2} Mb/s; {events}");
-    assert!(mbps < 1.05 * f64::from(SMALL_MBPS), "{mbps} Mb/s");
+    assert!(mbps < BUNCHED * f64::from(SMALL_MBPS), "{mbps} Mb/s");
     assert!(events["slices_refused"].as_u64() > Some(0), "{events}");
 
     // An agent that ends in order leaves the device as it was; `clean` does it for one that was killed.
