@@ -17,8 +17,11 @@ const PAYLOAD: usize = 1400;
 /// Datagrams of each sender: many times what the slow port holds.
 const EACH: u64 = 3_000;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The slow port: its buffer holds 32 ms of it, sixteen slices.
-const SLOW: &str = "tbf rate 100mbit burst 5kb limit 400kb";
+/// The slow port: its buffer holds 128 ms of it, 64 slices, for an agent that a busy machine does not run when its slice ends.
+const SLOW: &str = "tbf rate 100mbit burst 5kb limit 1600kb";
+/// Memory for datagrams at the receiver, bookkeeping of 900 B each included: more than all of them need, so that none is lost
+/// while a busy machine does not run it.
+const RECEIVE_MEMORY: i32 = 16 << 20;
 
 fn lacks() -> Option<String> {
     missing().or_else(|| netns::may_make_namespaces().err().map(|e| e.to_string())).or_else(|| system("tc -V").err())
@@ -109,6 +112,7 @@ impl Net {
 
 /// All send at once, until all is sent; then waits until nothing more arrives. Returns how much did.
 fn arrived(mut sink: Sink, senders: [Sender; 2]) -> u64 {
+    sink.hold(RECEIVE_MEMORY).unwrap();
     std::thread::scope(|scope| {
         let senders = senders.map(|mut sender| {
             scope.spawn(move || {

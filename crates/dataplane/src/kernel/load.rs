@@ -168,6 +168,12 @@ impl Sink {
         Ok(Sink { socket, memory, slot: payload, received: 0, next: vec![0; senders.into()], disordered: 0 })
     }
 
+    /// Lets the kernel hold this many bytes of datagrams for the socket, its own bookkeeping included. By default it holds about a
+    /// hundred datagrams, and loses the next while the receiver does not run.
+    pub fn hold(&self, bytes: i32) -> io::Result<()> {
+        sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
+    }
+
     /// Receives up to `most` datagrams and at most a batch; waits up to 50 ms for the first. Returns how many there were.
     pub fn receive(&mut self, most: usize) -> io::Result<usize> {
         let place = |i| BufferRange { at: i * self.slot, len: self.slot, rest: (0, 0) };
