@@ -13,34 +13,35 @@ pub type PortId = u16;
 /// Ports that became ready to send, or stay ready after a poll. A port may be named twice, which costs one idle poll.
 #[derive(Clone, Debug, Default)]
 pub struct PortSet {
-    /// The first port: there is seldom another.
-    first: Option<PortId>,
+    /// The port that comes next: there is seldom another.
+    next: Option<PortId>,
+    /// The others, the one after it last.
     others: Vec<PortId>,
 }
 
 impl PortSet {
     /// An empty set with room for `ports`.
     pub fn with_capacity(ports: usize) -> PortSet {
-        PortSet { first: None, others: Vec::with_capacity(ports) }
+        PortSet { next: None, others: Vec::with_capacity(ports) }
     }
     /// Names a port.
     #[inline(always)]
     pub fn insert(&mut self, port: PortId) {
-        if self.first.is_none() {
-            self.first = Some(port);
-        } else {
-            self.others.push(port);
+        if let Some(before) = self.next.replace(port) {
+            self.others.push(before);
         }
     }
     /// Takes a port out.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<PortId> {
-        if self.others.is_empty() { self.first.take() } else { self.others.pop() }
+        let port = self.next?;
+        self.next = self.others.pop();
+        Some(port)
     }
     /// Whether the set is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.first.is_none()
+        self.next.is_none()
     }
 }
 

@@ -132,6 +132,7 @@ impl<A: App> Engine<A> {
                 shard,
                 gap: framing.gap as u8,
                 wakes,
+                remote: of != shard,
             };
             if !parts[of as usize].connect(n, l.from.1, &spec) {
                 wrong = wrong.or(Some(l.from));

@@ -4,7 +4,7 @@ use crate::access::Accesses;
 use crate::agenda::Entry;
 use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT, draw_order};
 use crate::event_heap::{EventHeap, HeapEvent};
-use crate::wire::{ARMED, CAPTURE, ERRORS, FIRST_BIT, PortView, WAKES, Wire};
+use crate::wire::{ARMED, CAPTURE, ERRORS, FIRST_BIT, PortView, REMOTE, WAKES, Wire};
 use sluicenet_node::device::{Device, PortId, PortSet};
 use sluicenet_node::packet::{Kind, Packet};
 use sluicenet_node::pool::{Handle, Pool};
@@ -152,9 +152,13 @@ impl Phase {
     }
 }
 
-/// Events that a box scheduled for itself in the rest of the phase, without the first one, latest first.
+/// Events that a box scheduled for itself in the rest of the phase, without the first one.
 #[derive(Debug, Default)]
-pub struct OwnEvents(Vec<Key>);
+pub struct OwnEvents {
+    /// In order, from number `next` on.
+    keys: Vec<Key>,
+    next: usize,
+}
 
 impl OwnEvents {
     /// Stores the later one of `key` and `first`, the earliest of all such events; `first` becomes the earlier one.
@@ -167,16 +171,36 @@ impl OwnEvents {
         }
     }
 
-    #[inline(never)]
+    /// Stores an event, which is mostly later than the others.
+    #[inline(always)]
     fn insert_later(&mut self, key: Key) {
-        let at = self.0.partition_point(|&other| other > key);
-        self.0.insert(at, key);
+        match self.keys.last() {
+            Some(&last) if last > key => self.insert_between(key),
+            _ => self.keys.push(key),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn insert_between(&mut self, key: Key) {
+        let at = self.next + self.keys[self.next..].partition_point(|&other| other < key);
+        self.keys.insert(at, key);
     }
 
     /// Removes the earliest event.
     #[inline(always)]
     fn pop(&mut self) -> Key {
-        self.0.pop().unwrap_or(Key::NEVER)
+        match self.keys.get(self.next) {
+            Some(&key) => {
+                self.next += 1;
+                key
+            }
+            None => {
+                self.keys.clear();
+                self.next = 0;
+                Key::NEVER
+            }
+        }
     }
 }
 
@@ -211,13 +235,13 @@ impl StepContext<'_> {
 
     /// A frame or metadata arrives at a box of this thread, in `first` or later.
     #[inline(always)]
-    fn arrive(&mut self, at: u64, first: First, node: u32, port: u16, frame: Handle) {
+    fn arrive(&mut self, at: u64, first: First, node: u32, (class, port): (Class, u16), frame: Handle) {
         debug_assert!(at >= first.start);
         if frame.index() >= self.timing.frames_max {
             return self.overflow(at, node, port, frame);
         }
         match self.lane_of(at, first) {
-            Some((lane, time)) => self.lanes[lane].push(Entry { node, key: arrival(time, port, frame) }),
+            Some((lane, time)) => self.lanes[lane].push(Entry { node, key: Key::new(time, class, port, frame.index()) }),
             None => self.heap.push(at, node, HeapEvent::Arrival(port, frame)),
         }
     }
@@ -265,14 +289,13 @@ impl StepContext<'_> {
         } else {
             last_bit + wire.latency
         };
-        if wire.flags & (ERRORS | CAPTURE | WAKES) != 0 {
+        if wire.flags & (ERRORS | CAPTURE | WAKES | REMOTE) != 0 {
             self.transmit_rare(wire, frame, now, errors, node, port);
+            if wire.flags & REMOTE != 0 {
+                return self.send(at, wire, frame);
+            }
         }
-        if wire.shard == self.me {
-            self.arrive(at, self.phase.others, wire.peer, wire.peer_port, frame);
-        } else {
-            self.send(at, wire, frame);
-        }
+        self.arrive(at, self.phase.others, wire.peer, (Class::Arrival, wire.peer_port), frame);
     }
 
     /// The rare steps of a transmission: capturing a frame, damaging it, or waking its receiver.
@@ -323,7 +346,7 @@ impl StepContext<'_> {
             if shard == self.me {
                 self.heap.wake(node);
                 let frame = self.pool.insert(&packet);
-                self.arrive(at, self.phase.own, node, METADATA_PORT, frame);
+                self.arrive(at, self.phase.own, node, (Class::Metadata, METADATA_PORT), frame);
             } else {
                 self.post(shard, Parcel { at, node, port: METADATA_PORT, packet });
             }
@@ -435,8 +458,10 @@ impl Step<'_, '_> {
                 timer_at = u64::MAX;
                 device.handle_timeout(Instant(now), context.pool, woke);
             }
-            while let Some(port) = ready.or_else(|| woke.pop()) {
-                ready = None;
+            if ready.is_none() {
+                ready = woke.pop();
+            }
+            while let Some(port) = ready {
                 let wire = &mut wires[port as usize];
                 if wire.free_at <= now {
                     if let Some(frame) = device.poll_transmit(Instant(now), port, context.pool, woke) {
@@ -451,6 +476,7 @@ impl Step<'_, '_> {
                         own_events.insert(&mut own, key);
                     }
                 }
+                ready = woke.pop();
             }
             let deadline = device.poll_timeout().as_ps();
             if deadline < timer_at {

@@ -32,11 +32,12 @@ pub const ERRORS: u8 = 4;
 /// Frames are captured.
 pub const CAPTURE: u8 = 8;
 
-/// The receiver is a box that nothing has reached yet.
-pub const WAKES: u8 = 32;
-
 /// The wire is slower than usual; at its usual rate the receiver acts on the first bit.
 pub const WAS_FIRST_BIT: u8 = 16;
+/// The receiver is a box that nothing has reached yet.
+pub const WAKES: u8 = 32;
+/// The receiver is a box of another thread.
+pub const REMOTE: u8 = 64;
 
 /// The parameters of a link's end.
 pub struct WireSpec {
@@ -51,6 +52,8 @@ pub struct WireSpec {
     pub gap: u8,
     /// Whether the receiver is a box that nothing has reached yet.
     pub wakes: bool,
+    /// Whether the receiver is a box of another thread.
+    pub remote: bool,
 }
 
 impl Wire {
@@ -79,6 +82,7 @@ impl Wire {
         flags |= if s.first_bit { FIRST_BIT } else { 0 };
         flags |= if s.bit_error_rate > 0.0 { ERRORS } else { 0 };
         flags |= if s.wakes { WAKES } else { 0 };
+        flags |= if s.remote { REMOTE } else { 0 };
         Wire {
             free_at: 0,
             ps_per_byte_q16: s.ps_per_byte_q16,

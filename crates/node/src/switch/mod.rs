@@ -300,6 +300,16 @@ impl<R, K, B: Admit, M, S> SwitchOf<R, K, B, M, S> {
         SwitchOf { chassis, route, classifier, buffer, flow_control, egress, queues }
     }
 
+    /// Why a frame cannot go to an output, if its link is down or the frame is damaged.
+    #[cold]
+    #[inline(never)]
+    fn refuses(&self, output: PortId, is_corrupt: bool) -> Option<DropReason> {
+        if self.egress[output as usize].is_dead {
+            return Some(DropReason::PortGone);
+        }
+        (is_corrupt && !self.chassis.cut_through).then_some(DropReason::BadCrc)
+    }
+
     /// Index of the queue of a port and class.
     #[inline(always)]
     fn at(&self, port: PortId, class: Priority) -> usize {
@@ -495,12 +505,10 @@ impl<F: Frame, R: Route, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<
                 return None;
             }
         };
-        if self.egress[output as usize].is_dead {
-            self.chassis.drop(output, class, DropReason::PortGone, at, pool);
-            return None;
-        }
-        if frame.is_corrupt() && !self.chassis.cut_through {
-            self.chassis.drop(output, class, DropReason::BadCrc, at, pool);
+        if self.egress[output as usize].is_dead | frame.is_corrupt()
+            && let Some(reason) = self.refuses(output, frame.is_corrupt())
+        {
+            self.chassis.drop(output, class, reason, at, pool);
             return None;
         }
         if B::FlowControl::WATCHES
@@ -509,7 +517,7 @@ impl<F: Frame, R: Route, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<
             self.chassis.drop(stormed, class, DropReason::PfcStorm, at, pool);
             return None;
         }
-        let placement = Placement { input, output, class, bytes };
+        let placement = || Placement { input, output, class, bytes };
         let queue = self.at(output, class);
         let e = &mut self.egress[output as usize];
         let straight = e.backlogged.is_empty()
@@ -517,8 +525,8 @@ impl<F: Frame, R: Route, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<
             && !B::FlowControl::paused(&e.flow).contains(class)
             && wires.idle(output);
         let class_bytes = self.queues[queue].bytes;
-        if !straight && let Err(reason) = self.buffer.admit(placement, class_bytes) {
-            self.chassis.refuse(placement, reason, at, pool);
+        if !straight && let Err(reason) = self.buffer.admit(placement(), class_bytes) {
+            self.chassis.refuse(placement(), reason, at, pool);
             return None;
         }
         let backlog = Backlog { port: output, class, class_bytes, port_bytes: e.queued_bytes };
@@ -537,7 +545,7 @@ impl<F: Frame, R: Route, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<
             return Some(output);
         }
         self.chassis.deadline = self.chassis.deadline.min(deadline);
-        self.enqueue(now, placement, at, pool, woke);
+        self.enqueue(now, placement(), at, pool, woke);
         if let Some(own) = own {
             self.emit(now, output, own, pool, woke);
         }
