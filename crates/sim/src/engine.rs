@@ -69,7 +69,7 @@ pub struct Engine<A> {
     /// Shard and index of each box.
     location: Arc<Vec<(u16, u32)>>,
     next: u64,
-    /// The first window after all epochs so far.
+    /// The time up to which all boxes are simulated.
     reached: u64,
     started: bool,
     epoch: Duration,
@@ -248,7 +248,7 @@ impl<A: App> Engine<A> {
     pub fn set_link(&mut self, (node, port): (NodeId, PortId), up: bool) {
         let (shard, n) = self.location[node as usize];
         let shard = &mut self.shards[shard as usize];
-        shard.set_link(Instant(self.timing.time_of(self.reached)), n as usize, port, up);
+        shard.set_link(Instant(self.reached), n as usize, port, up);
         if self.started {
             self.next = self.next.min(shard.first_window());
         }
@@ -279,18 +279,16 @@ impl<A: App> Engine<A> {
             self.shards.iter_mut().for_each(Shard::start);
             self.next = self.shards.iter().map(|s| s.first_window()).min().unwrap_or(u64::MAX);
         }
-        let end_window = until.0.div_ceil(self.timing.window);
         let meeting = Meeting::new(self.shards.len());
         std::thread::scope(|scope| {
             let mut crew = Crew::new(scope, &meeting);
-            self.run_epochs(end_window, until, interrupt, observe, &mut crew)
+            self.run_epochs(until, interrupt, observe, &mut crew)
         })
     }
 
     /// Runs epoch by epoch, as [`Engine::run`].
     fn run_epochs(
         &mut self,
-        end_window: u64,
         until: Instant,
         interrupt: &AtomicBool,
         observe: &mut dyn FnMut(&mut Engine<A>, Epoch) -> Control,
@@ -300,22 +298,23 @@ impl<A: App> Engine<A> {
             if self.next == u64::MAX {
                 return RunEnd::Idle;
             }
-            if self.next >= end_window {
+            let now = self.now();
+            if now >= until.0 {
                 return RunEnd::Time;
             }
-            // An epoch that begins late (after a time without events) still ends at a regular boundary.
-            let epoch_windows = (self.epoch.0 / self.timing.window).max(1);
-            let stop = ((self.next / epoch_windows + 1) * epoch_windows).min(end_window);
+            // An epoch that begins late (after a time without events) still ends at a regular time.
+            let epoch = self.epoch.0.max(1);
+            let end = (now / epoch + 1).saturating_mul(epoch).min(until.0);
             let mut samples = Vec::new();
-            while self.next < stop && !self.is_full() {
-                let stop = self.sample_queues(&mut samples).map_or(stop, |due| due.min(stop));
-                self.run_windows(stop, crew);
+            while self.now() < end && !self.is_full() {
+                let due = self.sample_queues(&mut samples).unwrap_or(end);
+                self.run_until(due.min(end), crew);
             }
-            self.reached = stop;
+            self.reached = end;
             if self.is_full() {
                 return RunEnd::Full;
             }
-            let mut epoch = Epoch { now: Instant(self.timing.time_of(stop).min(until.0)), samples, ..Epoch::default() };
+            let mut epoch = Epoch { now: Instant(end), samples, ..Epoch::default() };
             for s in &mut self.shards {
                 epoch.pauses.append(&mut s.pauses);
                 epoch.captured.append(&mut s.captured);
@@ -337,29 +336,34 @@ impl<A: App> Engine<A> {
         self.shards.iter().any(|shard| shard.is_full)
     }
 
-    /// Samples the queues for every time that is due when the next window begins. Returns the window at which the next time
-    /// is due, if queues are sampled.
+    /// A time before which no event is left.
+    fn now(&self) -> u64 {
+        self.reached.max(self.timing.time_of(self.next))
+    }
+
+    /// Samples the queues for every time that is due. Returns when the next one is due, if queues are sampled.
     fn sample_queues(&mut self, samples: &mut Vec<QueueSample>) -> Option<u64> {
         let mut sampler = self.sampler.take()?;
         let node = |node: NodeId| self.node(node).kind();
-        let due = sampler.sample(Instant(self.timing.time_of(self.next)), node, samples);
+        let due = sampler.sample(Instant(self.now()), node, samples);
         self.sampler = Some(sampler);
-        Some(due.0.div_ceil(self.timing.window))
+        Some(due.0)
     }
 
-    /// Runs all boxes up to window `stop`; afterwards `self.next` is the next window with an event.
-    fn run_windows(&mut self, stop: u64, others: &mut Crew<'_, A>) {
+    /// Runs all boxes up to time `end`; afterwards `self.next` is the next window with an event.
+    fn run_until(&mut self, end: u64, others: &mut Crew<'_, A>) {
         match &mut self.shards[..] {
-            [shard] => run_alone(shard, self.next, stop),
-            _ => others.run(&mut self.shards, self.next, stop),
+            [shard] => run_alone(shard, self.next, end),
+            _ => others.run(&mut self.shards, self.next, end),
         }
-        self.next = self.shards.iter().map(|shard| shard.next_window(stop)).min().unwrap_or(u64::MAX);
+        let from = end / self.timing.window;
+        self.next = self.shards.iter().map(|shard| shard.next_window(from)).min().unwrap_or(u64::MAX);
+        self.reached = end;
     }
 }
 
-/// Runs a world's only shard up to window `stop`; its first event is in window `next`.
-fn run_alone<A: App>(shard: &mut Shard<A>, next: u64, stop: u64) {
-    let end = shard.timing.time_of(stop);
+/// Runs a world's only shard up to time `end`; its first event is in window `next`.
+fn run_alone<A: App>(shard: &mut Shard<A>, next: u64, end: u64) {
     let mut phase = next;
     while shard.timing.start(phase) < end && !shard.is_full {
         shard.sweep(phase, end);

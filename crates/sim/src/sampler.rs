@@ -9,7 +9,7 @@ use sluicenet_proto::time::{Duration, Instant};
 /// Bytes in a queue at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueueSample {
-    /// Time of the sample: the first window that begins at or after the requested time.
+    /// Time of the sample, before the events of this instant.
     pub at: Instant,
     /// The box.
     pub node: NodeId,

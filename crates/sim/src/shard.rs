@@ -258,7 +258,7 @@ impl<A: App> Shard<A> {
             debug_assert!(phase >= number);
             if frame.index() >= self.timing.frames_max {
                 self.is_full = true;
-            } else if phase < number + self.timing.lanes as u64 {
+            } else if phase < self.timing.ring_end(number) {
                 let key = arrival(p.at - self.timing.start(phase), p.port, frame);
                 self.lanes[self.timing.lane(phase)].push(Entry { node: p.node, key });
                 continue;
@@ -300,7 +300,7 @@ impl<A: App> Shard<A> {
         if self.heap.is_waking() {
             self.wake();
         }
-        let end = (number + self.timing.lanes as u64 - 1) * self.timing.window;
+        let end = self.timing.time_of(self.timing.ring_end(number) - 1);
         while let Some((at, node, event)) = self.heap.pop_before(end) {
             let phase = self.timing.phase_of(at, self.places[node as usize].colour);
             debug_assert!(phase >= number);

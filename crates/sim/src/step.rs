@@ -84,6 +84,12 @@ impl Timing {
         window + ((window ^ u64::from(colour)) & (self.colours() - 1))
     }
 
+    /// The first phase that has no lane yet while phase `number` is simulated. If time stopped within a window, the phases of
+    /// the other colours before it still have events.
+    pub fn ring_end(&self, number: u64) -> u64 {
+        number + self.lanes as u64 + 1 - self.colours()
+    }
+
     /// The lane of a phase.
     pub fn lane(&self, phase: u64) -> usize {
         phase as usize & (self.lanes - 1)
@@ -241,7 +247,9 @@ impl StepContext<'_> {
             return self.overflow(at, node, port, frame);
         }
         match self.lane_of(at, first) {
-            Some((lane, time)) => self.lanes[lane].push(Entry { node, key: Key::new(time, class, port, frame.index()) }),
+            Some((lane, time)) => {
+                self.lanes[lane].push(Entry { node, key: Key::new(time, class, port, frame.index()) })
+            }
             None => self.heap.push(at, node, HeapEvent::Arrival(port, frame)),
         }
     }

@@ -187,9 +187,10 @@ impl Drop for FailGuard<'_> {
 /// A stretch of time, for all threads alike.
 #[derive(Clone, Copy)]
 struct Stretch {
-    /// The window of the first event, and the one up to which all boxes are simulated.
+    /// The window of the first event.
     first: u64,
-    stop: u64,
+    /// The time up to which all boxes are simulated.
+    end: u64,
     /// Rounds before it.
     round: u64,
 }
@@ -202,8 +203,7 @@ fn run_stretch<A: App>(shard: &mut Shard<A>, meeting: &Meeting, stretch: Stretch
     let mut collect = |shard: &mut Shard<A>, half, round, phase| {
         meeting.collect(half, round, me, &mut parcels, |parcels| shard.take_in(phase, parcels)).then_some(())
     };
-    let Stretch { first: mut phase, stop, mut round } = stretch;
-    let end = shard.timing.time_of(stop);
+    let Stretch { first: mut phase, end, mut round } = stretch;
     // Metadata is sent to the next phase at the earliest, or to the one after it.
     let rounds_before = shard.timing.metadata_windows - 1;
     while shard.timing.start(phase) < end {
@@ -231,7 +231,7 @@ fn run_stretch<A: App>(shard: &mut Shard<A>, meeting: &Meeting, stretch: Stretch
     }
     // Between stretches nothing is under way between threads.
     for (half, round) in [(Half::Border, round), (Half::Interior, round.saturating_sub(1)), (Half::Interior, round)] {
-        collect(shard, half, round, stop)?;
+        collect(shard, half, round, end / shard.timing.window)?;
     }
     Some(round)
 }
@@ -269,9 +269,9 @@ impl<'scope, A: App + 'scope> Crew<'scope, A> {
 }
 
 impl<A: App> Crew<'_, A> {
-    /// Runs all boxes up to window `stop`; the first event is in window `first`.
-    pub fn run(&mut self, shards: &mut Vec<Shard<A>>, first: u64, stop: u64) {
-        let stretch = Stretch { first, stop, round: self.round };
+    /// Runs all boxes up to time `end`; the first event is in window `first`.
+    pub fn run(&mut self, shards: &mut Vec<Shard<A>>, first: u64, end: u64) {
+        let stretch = Stretch { first, end, round: self.round };
         let others = shards.split_off(1);
         for (shard, worker) in others.into_iter().zip(&self.others) {
             // A thread that is gone has failed, and is noticed below.

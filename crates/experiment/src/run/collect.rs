@@ -129,7 +129,7 @@ impl Sampling {
         if now < self.next {
             return false;
         }
-        // The next multiple of the interval: an epoch ends a little before a round time, and that is its sample.
+        // The next multiple of the interval.
         self.next = Instant((now.as_ps() / self.interval.as_ps() + 1).saturating_mul(self.interval.as_ps()));
         true
     }

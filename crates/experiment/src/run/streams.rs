@@ -70,9 +70,6 @@ pub fn mbps(bytes: u64, seconds: f64) -> f64 {
     (bytes as f64 * 8.0 / seconds).round() / 1e6
 }
 
-/// The end of an interval may be so far from the end of the epoch that is its sample.
-const NEAR: Duration = Duration(EPOCH.0 / 2);
-
 /// How fast flows are while time goes by.
 pub struct Course {
     /// A whole number of epochs.
@@ -98,9 +95,9 @@ impl Course {
         Some(Course { interval, last: Instant::ZERO, samples: 0, flows: HashMap::new() })
     }
 
-    /// Whether an interval is over at the end of an epoch, which is a little before a round time.
+    /// Whether an interval is over at the end of an epoch.
     pub fn is_interval_over(&self, now: Instant) -> bool {
-        now + NEAR >= Instant(self.interval.0.saturating_mul(self.samples as u64 + 1))
+        now >= Instant(self.interval.0.saturating_mul(self.samples as u64 + 1))
     }
 
     /// One is, with these flows open.
@@ -192,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_are_as_long_as_they_say_although_epochs_end_early() {
+    fn intervals_are_as_long_as_they_say() {
         let text = "[scenario]\nduration = \"70 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 2\n[[workload]]\n\
                     kind = \"flow\"\nsrc = 0\ndst = 1\ntransport = \"udp\"\n";
         let scenario = Scenario::parse(text, "t").unwrap().scenario;
@@ -201,10 +198,10 @@ mod tests {
         assert_eq!(course.interval, Duration::from_us(1_500));
         let mut ends = Vec::new();
         for epoch in 1..=140 {
-            let now = Instant(epoch * EPOCH.0 - 37_000);
+            let now = Instant(epoch * EPOCH.0);
             if course.is_interval_over(now) {
                 course.take(now, &[]);
-                ends.push((now.0 + 37_000) / 1_000_000);
+                ends.push(now.0 / 1_000_000);
             }
         }
         let expected: Vec<u64> = (1..=46).map(|k| k * 1_500).collect();

@@ -2,7 +2,7 @@
 
 use crate::worlds::{attempt, flows, load};
 use sluicenet_proto::rng::Rng;
-use sluicenet_records::{FlowRow, read};
+use sluicenet_records::{FlowRow, PortRow, QueueRow, TcpRow, read};
 use sluicenet_sim::RunEnd;
 use sluicenet_testkit::Dir;
 
@@ -257,4 +257,66 @@ fn a_link_that_no_frame_uses_changes_nothing() {
     assert!(alone.windows(2).all(|w| w[1].0 >= w[0].0 + w[0].1 + 20_000_000), "{alone:?}");
     assert_eq!(rounds("0.000001ms"), alone);
     assert_eq!(rounds("0.01ms"), alone);
+}
+
+#[test]
+fn no_time_depends_on_the_windows_of_the_engine() {
+    // A link that no frame uses sets the length of the windows. Flows without an end, a slower link, queues and their samples,
+    // and the warm-up begin and end within a window.
+    let dir = Dir::new("unused-window");
+    let run = |unused: &str, threads: usize| {
+        let network = format!(
+            "7 4 8\n3 4 5 6\n0 3 10Gbps 0.01ms 0\n1 4 10Gbps 0.01ms 0\n3 5 10Gbps 0.01ms 0\n4 5 10Gbps 0.01ms 0\n\
+             3 6 10Gbps 0.01ms 0\n4 6 10Gbps 0.01ms 0\n2 4 10Gbps {unused} 0\n2 6 10Gbps {unused} 0\n"
+        );
+        dir.file("network.txt", &network);
+        let text = r#"
+            [scenario]
+            duration = "2345678 ns"
+            warmup = "700 us"
+            [topology]
+            kind = "hpcc"
+            file = "network.txt"
+            [pfc]
+            enabled = true
+            [[slowdown]]
+            port = "host 0"
+            rate = "1 Gb/s"
+            at = "1 ms"
+            until = "1500 us"
+            [[workload]]
+            kind = "flow"
+            src = 0
+            dst = 1
+            [[workload]]
+            kind = "flow"
+            src = 1
+            dst = 0
+            transport = "udp"
+            [record]
+            queues = "37 us"
+            tcp = "500 us"
+        "#;
+        let out = dir.0.join(format!("out{unused}-{threads}"));
+        let loaded = load(text, "unused", &dir.0).unwrap();
+        attempt(&loaded, threads, Some(out.clone())).unwrap();
+        let text = |rows: &dyn core::fmt::Debug| format!("{rows:#?}");
+        let flows: Vec<FlowRow> = read(&out).unwrap();
+        let ports: Vec<PortRow> = read(&out).unwrap();
+        let queues: Vec<QueueRow> = read(&out).unwrap();
+        let tcp: Vec<TcpRow> = read(&out).unwrap();
+        assert!(flows.len() == 2 && flows.iter().all(|f| f.fct_ps.is_none() && f.delivered_bytes > 0), "{flows:?}");
+        assert!(queues.iter().any(|q| q.bytes > 0) && tcp.len() > 2);
+        [text(&flows), text(&ports), text(&queues), text(&tcp)]
+    };
+    let first = run("0.01ms", 1);
+    for (unused, threads) in [("0.000001ms", 1), ("0.0073ms", 1), ("0.0073ms", 2)] {
+        for (rows, expected) in run(unused, threads).iter().zip(&first) {
+            assert!(
+                rows == expected,
+                "{unused}: {}",
+                rows.lines().zip(expected.lines()).find(|(a, b)| a != b).map_or("".into(), |p| format!("{p:?}"))
+            );
+        }
+    }
 }
