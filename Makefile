@@ -60,8 +60,8 @@ lint: lint-python ## Formatting, clippy, ruff, mypy
 
 lint-python: $(VENV)/.ready
 	cd python && $(abspath $(VENV))/bin/ruff check . && $(abspath $(VENV))/bin/ruff format --check .
-	$(VENV)/bin/ruff check --config python/pyproject.toml scripts bench/instructions bench/threads
-	$(VENV)/bin/ruff format --config python/pyproject.toml --check scripts bench/instructions bench/threads
+	$(VENV)/bin/ruff check --config python/pyproject.toml scripts bench/instructions bench/stages.py bench/threads
+	$(VENV)/bin/ruff format --config python/pyproject.toml --check scripts bench/instructions bench/stages.py bench/threads
 	cd python && $(abspath $(VENV))/bin/mypy --no-incremental sluicenet tests
 
 docs: rust ## The reference pages from the code: docs/scenario.md, docs/records.md, docs/switch.md
