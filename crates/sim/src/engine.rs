@@ -68,11 +68,14 @@ pub struct Engine<A> {
     timing: Timing,
     /// Shard and index of each box.
     location: Arc<Vec<(u16, u32)>>,
+    /// The time of the next event; [`u64::MAX`] if there is none.
     next: u64,
     /// The time up to which all boxes are simulated.
     reached: u64,
     started: bool,
     epoch: Duration,
+    /// Times at which epochs end besides.
+    ends: Vec<u64>,
     sampler: Option<Sampler>,
 }
 
@@ -151,12 +154,27 @@ impl<A: App> Engine<A> {
                 Shard::new(timing, (me, shards), parts, (location.clone(), hosts), accesses.clone(), make.clone())
             })
             .collect();
-        Ok(Engine { shards, timing, location, next: 0, reached: 0, started: false, epoch: EPOCH, sampler: None })
+        Ok(Engine {
+            shards,
+            timing,
+            location,
+            next: 0,
+            reached: 0,
+            started: false,
+            epoch: EPOCH,
+            ends: Vec::new(),
+            sampler: None,
+        })
     }
 
     /// Sets the interval between calls of the observer; its decisions take effect at the end of an interval.
     pub fn set_epoch(&mut self, epoch: Duration) {
         self.epoch = epoch;
+    }
+
+    /// Ends an epoch at this time, too.
+    pub fn end_epoch(&mut self, at: Instant) {
+        self.ends.push(at.0);
     }
 
     /// Sets the most frames that the boxes and wires of each thread may hold at once, up to 2^23.
@@ -250,7 +268,7 @@ impl<A: App> Engine<A> {
         let shard = &mut self.shards[shard as usize];
         shard.set_link(Instant(self.reached), n as usize, port, up);
         if self.started {
-            self.next = self.next.min(shard.first_window());
+            self.next = self.next.min(shard.first_far());
         }
         if !up {
             let (shard, n, port) = shard.wires_of(n as usize)[port as usize].peer();
@@ -277,7 +295,7 @@ impl<A: App> Engine<A> {
         if !self.started {
             self.started = true;
             self.shards.iter_mut().for_each(Shard::start);
-            self.next = self.shards.iter().map(|s| s.first_window()).min().unwrap_or(u64::MAX);
+            self.next = self.shards.iter().map(|s| s.first_far()).min().unwrap_or(u64::MAX);
         }
         let meeting = Meeting::new(self.shards.len());
         std::thread::scope(|scope| {
@@ -302,14 +320,14 @@ impl<A: App> Engine<A> {
             if now >= until.0 {
                 return RunEnd::Time;
             }
-            // An epoch that begins late (after a time without events) still ends at a regular time.
-            let epoch = self.epoch.0.max(1);
-            let end = (now / epoch + 1).saturating_mul(epoch).min(until.0);
+            let end = self.epoch_end(now).min(until.0);
             let mut samples = Vec::new();
             while self.now() < end && !self.is_full() {
-                let due = self.sample_queues(&mut samples).unwrap_or(end);
+                let due = self.sample_queues(self.now(), &mut samples).unwrap_or(end);
                 self.run_until(due.min(end), crew);
             }
+            // Those that are due while nothing happens, before the observer changes anything.
+            self.sample_queues(end.min(until.0 - 1), &mut samples);
             self.reached = end;
             if self.is_full() {
                 return RunEnd::Full;
@@ -338,34 +356,43 @@ impl<A: App> Engine<A> {
 
     /// A time before which no event is left.
     fn now(&self) -> u64 {
-        self.reached.max(self.timing.time_of(self.next))
+        self.reached.max(self.next)
     }
 
-    /// Samples the queues for every time that is due. Returns when the next one is due, if queues are sampled.
-    fn sample_queues(&mut self, samples: &mut Vec<QueueSample>) -> Option<u64> {
+    /// The end of the epoch in which the event at `now` is, or of the epochs before it in which nothing happens: the observer may
+    /// change the world before the event.
+    fn epoch_end(&self, now: u64) -> u64 {
+        let epoch = self.epoch.0.max(1);
+        let begin = now / epoch * epoch;
+        let end = if begin > self.reached { begin } else { begin.saturating_add(epoch) };
+        self.ends.iter().copied().filter(|&at| at > self.reached).fold(end, u64::min)
+    }
+
+    /// Samples the queues for every time up to `now` that is due. Returns when the next one is due, if queues are sampled.
+    fn sample_queues(&mut self, now: u64, samples: &mut Vec<QueueSample>) -> Option<u64> {
         let mut sampler = self.sampler.take()?;
         let node = |node: NodeId| self.node(node).kind();
-        let due = sampler.sample(Instant(self.now()), node, samples);
+        let due = sampler.sample(Instant(now), node, samples);
         self.sampler = Some(sampler);
         Some(due.0)
     }
 
-    /// Runs all boxes up to time `end`; afterwards `self.next` is the next window with an event.
+    /// Runs all boxes up to time `end`; afterwards `self.next` is the time of the next event.
     fn run_until(&mut self, end: u64, others: &mut Crew<'_, A>) {
         match &mut self.shards[..] {
             [shard] => run_alone(shard, self.next, end),
             _ => others.run(&mut self.shards, self.next, end),
         }
         let from = end / self.timing.window;
-        self.next = self.shards.iter().map(|shard| shard.next_window(from)).min().unwrap_or(u64::MAX);
+        self.next = self.shards.iter().map(|shard| shard.next_event(from)).min().unwrap_or(u64::MAX);
         self.reached = end;
     }
 }
 
-/// Runs a world's only shard up to time `end`; its first event is in window `next`.
+/// Runs a world's only shard up to time `end`; its first event is at time `next`.
 fn run_alone<A: App>(shard: &mut Shard<A>, next: u64, end: u64) {
-    let mut phase = next;
-    while shard.timing.start(phase) < end && !shard.is_full {
+    let mut phase = next / shard.timing.window;
+    while shard.timing.begin(phase) < end && !shard.is_full {
         shard.sweep(phase, end);
         phase = shard.next_phase(phase);
     }

@@ -227,39 +227,42 @@ impl<A: App> Shard<A> {
         let lanes = self.timing.lanes as u64;
         let near = (phase + 1..phase + lanes).find(|&p| !self.lanes[self.timing.lane(p)].is_empty());
         // A window's events fall in the phase of its number or in the one after it.
-        let sent = self.sent_min.min(self.sent_before);
-        let sent = if sent == u64::MAX { u64::MAX } else { sent / self.timing.window };
-        near.unwrap_or(u64::MAX).min(self.first_window()).min(sent).max(phase + 1)
+        let far = self.sent_min.min(self.sent_before).min(self.first_far());
+        let far = if far == u64::MAX { u64::MAX } else { far / self.timing.window };
+        near.unwrap_or(u64::MAX).min(far).max(phase + 1)
     }
 
-    /// The first window with an event, of which none is earlier than window `from`.
-    pub fn next_window(&self, from: u64) -> u64 {
-        let near = (from..from + self.timing.lanes as u64).find_map(|phase| {
-            let start = self.timing.start(phase);
-            let first = self.lanes[self.timing.lane(phase)].iter().map(|e| ({ e.key }).time()).min()?;
-            Some((start + first) / self.timing.window)
-        });
-        near.unwrap_or(u64::MAX).min(self.first_window())
+    /// The time of the first event, of which none is in a phase before `from`.
+    pub fn next_event(&self, from: u64) -> u64 {
+        let mut first = self.first_far();
+        for phase in from..from + self.timing.lanes as u64 {
+            if self.timing.begin(phase) >= first {
+                break;
+            }
+            let times = self.lanes[self.timing.lane(phase)].iter().map(|e| ({ e.key }).time());
+            first = first.min(times.min().map_or(u64::MAX, |time| self.timing.origin(phase).wrapping_add(time)));
+        }
+        first
     }
 
-    /// The first window with an event that is not in a lane.
-    pub fn first_window(&self) -> u64 {
-        self.heap.next().map_or(u64::MAX, |at| at / self.timing.window)
+    /// The time of the first event that is not in a lane.
+    pub fn first_far(&self) -> u64 {
+        self.heap.next().unwrap_or(u64::MAX)
     }
 
-    /// Takes the parcels that other shards sent, before phase `number`.
-    pub fn take_in(&mut self, number: u64, parcels: &mut Vec<Parcel>) {
+    /// Takes the parcels that other shards sent; no phase before `oldest` has events.
+    pub fn take_in(&mut self, oldest: u64, parcels: &mut Vec<Parcel>) {
         for p in parcels.drain(..) {
             if p.port == METADATA_PORT {
                 self.heap.wake(p.node);
             }
             let frame = self.pool.insert(&p.packet);
             let phase = self.timing.phase_of(p.at, self.places[p.node as usize].colour);
-            debug_assert!(phase >= number);
+            debug_assert!(phase >= oldest);
             if frame.index() >= self.timing.frames_max {
                 self.is_full = true;
-            } else if phase < self.timing.ring_end(number) {
-                let key = arrival(p.at - self.timing.start(phase), p.port, frame);
+            } else if phase < oldest + self.timing.lanes as u64 {
+                let key = arrival(p.at.wrapping_sub(self.timing.origin(phase)), p.port, frame);
                 self.lanes[self.timing.lane(phase)].push(Entry { node: p.node, key });
                 continue;
             }
@@ -295,16 +298,16 @@ impl<A: App> Shard<A> {
     }
 
     /// Makes the idle boxes that something is on its way to, and moves events that have come within the ring from the heap to
-    /// the lanes.
-    fn approach(&mut self, number: u64) {
+    /// the lanes. No phase before `oldest` has events.
+    fn approach(&mut self, oldest: u64) {
         if self.heap.is_waking() {
             self.wake();
         }
-        let end = self.timing.time_of(self.timing.ring_end(number) - 1);
+        let end = self.timing.time_of(oldest + self.timing.lanes as u64 - 1);
         while let Some((at, node, event)) = self.heap.pop_before(end) {
             let phase = self.timing.phase_of(at, self.places[node as usize].colour);
-            debug_assert!(phase >= number);
-            let time = at - self.timing.start(phase);
+            debug_assert!(phase >= oldest);
+            let time = at.wrapping_sub(self.timing.origin(phase));
             let key = match event {
                 HeapEvent::Timer => Key::new(time, Class::Timer, 0, 0),
                 HeapEvent::WireFree(port) => Key::new(time, Class::WireFree, port, 0),
@@ -349,10 +352,10 @@ impl<A: App> Shard<A> {
         if self.is_full {
             return self.agenda.clear();
         }
-        self.approach(number);
+        self.approach(self.timing.oldest(number, end));
         let lane = &mut self.lanes[self.timing.lane(number)];
         if end < self.timing.end(number) {
-            let before = end - self.timing.start(number);
+            let before = end.wrapping_sub(self.timing.origin(number));
             let later: Vec<Entry> = lane.extract_if(.., |e| ({ e.key }).time() >= before).collect();
             self.agenda.arrange(lane);
             lane.extend(later);

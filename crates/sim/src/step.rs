@@ -69,8 +69,14 @@ impl Timing {
     }
 
     /// The time at which a phase begins: the end of the last one of the same colour.
-    pub fn start(&self, phase: u64) -> u64 {
+    pub fn begin(&self, phase: u64) -> u64 {
         self.time_of(phase.saturating_add(1).saturating_sub(self.colours()))
+    }
+
+    /// The time from which the events of a phase count. Phase 0 of two colours begins a window before time 0: so this time, and
+    /// what is added to it, wraps.
+    pub fn origin(&self, phase: u64) -> u64 {
+        self.end(phase).wrapping_sub(self.phase)
     }
 
     /// The time at which a phase ends.
@@ -84,10 +90,9 @@ impl Timing {
         window + ((window ^ u64::from(colour)) & (self.colours() - 1))
     }
 
-    /// The first phase that has no lane yet while phase `number` is simulated. If time stopped within a window, the phases of
-    /// the other colours before it still have events.
-    pub fn ring_end(&self, number: u64) -> u64 {
-        number + self.lanes as u64 + 1 - self.colours()
+    /// The first phase that may have events when time stops at `end` and phase `number` is the next one.
+    pub fn oldest(&self, number: u64, end: u64) -> u64 {
+        number.min(end / self.window)
     }
 
     /// The lane of a phase.
@@ -130,17 +135,17 @@ pub struct Parcel {
     pub packet: Packet,
 }
 
-/// The first phase in which an event can fall, and when it begins.
+/// The first phase in which an event can fall, and its origin.
 #[derive(Clone, Copy)]
 struct First {
     phase: u64,
-    start: u64,
+    origin: u64,
 }
 
 /// The current phase of a thread.
 #[derive(Clone, Copy)]
 pub struct Phase {
-    pub start: u64,
+    origin: u64,
     pub end: u64,
     /// For later events of the box itself, and for frames, which other colours receive.
     own: First,
@@ -150,11 +155,11 @@ pub struct Phase {
 impl Phase {
     /// Phase `number`, up to `end` at most.
     pub fn new(timing: &Timing, number: u64, end: u64) -> Phase {
-        let first = |phase| First { phase, start: timing.start(phase) };
+        let first = |phase| First { phase, origin: timing.origin(phase) };
         let whole = timing.end(number);
         // A phase that ends early continues later.
         let own = if end < whole { number } else { number + timing.colours() };
-        Phase { start: timing.start(number), end: end.min(whole), own: first(own), others: first(number + 1) }
+        Phase { origin: timing.origin(number), end: end.min(whole), own: first(own), others: first(number + 1) }
     }
 }
 
@@ -230,7 +235,7 @@ impl StepContext<'_> {
     /// Lane of an event from `first` on, or `None` when it lies beyond the ring.
     #[inline(always)]
     fn lane_of(&self, at: u64, first: First) -> Option<(usize, u64)> {
-        let ahead = at - first.start;
+        let ahead = at.wrapping_sub(first.origin);
         let phases = self.timing.phases_in(ahead);
         if phases >= self.timing.reach {
             return None;
@@ -242,7 +247,6 @@ impl StepContext<'_> {
     /// A frame or metadata arrives at a box of this thread, in `first` or later.
     #[inline(always)]
     fn arrive(&mut self, at: u64, first: First, node: u32, (class, port): (Class, u16), frame: Handle) {
-        debug_assert!(at >= first.start);
         if frame.index() >= self.timing.frames_max {
             return self.overflow(at, node, port, frame);
         }
@@ -268,7 +272,7 @@ impl StepContext<'_> {
     fn schedule(&mut self, at: u64, node: u32, class: Class, port: u16, frame: Handle) -> Option<Key> {
         let frame = frame.index() & (MAX_FRAMES as u32 - 1);
         if at < self.phase.end {
-            return Some(Key::new(at - self.phase.start, class, port, frame));
+            return Some(Key::new(at.wrapping_sub(self.phase.origin), class, port, frame));
         }
         match self.lane_of(at, self.phase.own) {
             Some((lane, time)) => self.lanes[lane].push(Entry { node, key: Key::new(time, class, port, frame) }),
@@ -418,7 +422,7 @@ impl Step<'_, '_> {
         let (name, n, errors) = (self.name, self.n, self.errors);
         let (wires, woke, own_events, context) =
             (&mut *self.wires, &mut *self.woke, &mut *self.own_events, &mut *self.context);
-        let start = context.phase.start;
+        let origin = context.phase.origin;
         let mut timer_at = *self.timer_at;
         let (mut i, mut drawn) = (0, 0);
         // A frame that probably waits for the wire that is looked at.
@@ -439,12 +443,12 @@ impl Step<'_, '_> {
                     fetch(context.pool.address(frame_of(key)));
                 }
                 if next.shares_instant(key) {
-                    drawn = draw(context, name, events, i, drawn, start + key.time());
+                    drawn = draw(context, name, events, i, drawn, origin.wrapping_add(key.time()));
                     (key, next) = (events[i], events[i + 1]);
                 }
                 i += 1;
             }
-            let now = start + key.time();
+            let now = origin.wrapping_add(key.time());
             let mut ready = None;
             if key.is(Class::Arrival) {
                 let frame = frame_of(key);

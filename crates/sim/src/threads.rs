@@ -201,12 +201,13 @@ fn run_stretch<A: App>(shard: &mut Shard<A>, meeting: &Meeting, stretch: Stretch
     let me = shard.me as usize;
     let mut parcels = Vec::new();
     let mut collect = |shard: &mut Shard<A>, half, round, phase| {
-        meeting.collect(half, round, me, &mut parcels, |parcels| shard.take_in(phase, parcels)).then_some(())
+        let oldest = shard.timing.oldest(phase, stretch.end);
+        meeting.collect(half, round, me, &mut parcels, |parcels| shard.take_in(oldest, parcels)).then_some(())
     };
     let Stretch { first: mut phase, end, mut round } = stretch;
     // Metadata is sent to the next phase at the earliest, or to the one after it.
     let rounds_before = shard.timing.metadata_windows - 1;
-    while shard.timing.start(phase) < end {
+    while shard.timing.begin(phase) < end {
         collect(shard, Half::Interior, round.saturating_sub(rounds_before), phase)?;
         collect(shard, Half::Border, round, phase)?;
         shard.arrange(phase, end);
@@ -231,7 +232,7 @@ fn run_stretch<A: App>(shard: &mut Shard<A>, meeting: &Meeting, stretch: Stretch
     }
     // Between stretches nothing is under way between threads.
     for (half, round) in [(Half::Border, round), (Half::Interior, round.saturating_sub(1)), (Half::Interior, round)] {
-        collect(shard, half, round, end / shard.timing.window)?;
+        collect(shard, half, round, phase)?;
     }
     Some(round)
 }
@@ -269,9 +270,9 @@ impl<'scope, A: App + 'scope> Crew<'scope, A> {
 }
 
 impl<A: App> Crew<'_, A> {
-    /// Runs all boxes up to time `end`; the first event is in window `first`.
-    pub fn run(&mut self, shards: &mut Vec<Shard<A>>, first: u64, end: u64) {
-        let stretch = Stretch { first, end, round: self.round };
+    /// Runs all boxes up to time `end`; the first event is at time `next`.
+    pub fn run(&mut self, shards: &mut Vec<Shard<A>>, next: u64, end: u64) {
+        let stretch = Stretch { first: next / shards[0].timing.window, end, round: self.round };
         let others = shards.split_off(1);
         for (shard, worker) in others.into_iter().zip(&self.others) {
             // A thread that is gone has failed, and is noticed below.

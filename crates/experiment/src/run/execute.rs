@@ -158,6 +158,7 @@ impl Operator {
         }
         let part = build::parts(plan, bumps, threads);
         let mut engine = Engine::new(world, &part, threads).map_err(|e| RunError::Build(build::refused(s, &e)))?;
+        engine.end_epoch(Instant(s.warmup.as_ps()));
         let mut operator = Operator { control, failures, slowdowns, next_round: Instant::ZERO, hosts };
         operator.slow_down(Instant::ZERO, &mut engine);
         if let Some(control) = &operator.control {

@@ -320,3 +320,58 @@ fn no_time_depends_on_the_windows_of_the_engine() {
         }
     }
 }
+
+#[test]
+fn a_change_while_nothing_happens_is_in_effect_when_something_does() {
+    // The link is slower from 0.6 ms on, and its only flow begins later, at the start of an epoch or within it.
+    let dir = Dir::new("idle-change");
+    let fct = |unused: &str, start: &str| {
+        let network = format!("4 1 3\n3\n0 3 10Gbps 0.01ms 0\n1 3 10Gbps 0.01ms 0\n2 3 10Gbps {unused} 0\n");
+        dir.file("network.txt", &network);
+        let text = format!(
+            "[scenario]\nduration = \"9 ms\"\n[topology]\nkind = \"hpcc\"\nfile = \"network.txt\"\n[[slowdown]]\n\
+             port = \"host 1\"\nrate = \"1 Gb/s\"\nat = \"600 us\"\n[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\n\
+             bytes = \"100 KB\"\nstart = \"{start}\"\n[record]\nqueues = \"370 us\"\n"
+        );
+        let out = dir.0.join(format!("out{unused}{start}"));
+        attempt(&load(&text, "idle", &dir.0).unwrap(), 1, Some(out.clone())).unwrap();
+        let queues: Vec<QueueRow> = read(&out).unwrap();
+        (read::<FlowRow>(&out).unwrap()[0].fct_ps.unwrap(), queues)
+    };
+    for start in ["3 ms", "3005 us", "3499999 ns"] {
+        let (slow, queues) = fct("0.01ms", start);
+        // 100 KB at 1 Gb/s alone take 800 us.
+        assert!((800_000_000..2_000_000_000).contains(&slow), "{slow} ps");
+        assert!(queues.windows(2).all(|w| w[1].time_ps - w[0].time_ps <= 370_000_000), "samples are missing");
+        assert!(fct("0.0001ms", start) == (slow, queues));
+    }
+}
+
+#[test]
+fn samples_change_nothing() {
+    // In a tree, whose boxes have two colours, with epochs that end within the first window, and on several threads.
+    let dir = Dir::new("samples-change-nothing");
+    let run = |name: &str, record: &str, threads: usize| {
+        let text = format!(
+            "[scenario]\nduration = \"1500 us\"\n[topology]\nkind = \"fat-tree\"\nk = 4\nlink_delay = \"20 us\"\n\
+             routing = \"global-first-fit\"\n[control]\nperiod = \"10 us\"\n[[failure]]\nport = \"switch 9 port 1\"\nat = \"500 us\"\n\
+             until = \"1 ms\"\ndetection = \"100 us\"\n[[workload]]\nkind = \"permutation\"\npattern = \"random\"\n\
+             bytes = \"50 KB\"\n[record]\n{record}"
+        );
+        let out = dir.0.join(name);
+        attempt(&load(&text, "samples", &dir.0).unwrap(), threads, Some(out.clone())).unwrap();
+        let flows: Vec<FlowRow> = read(&out).unwrap();
+        assert!(flows.len() == 16 && flows.iter().any(|f| f.fct_ps.is_some()), "{flows:?}");
+        let ports: Vec<PortRow> = read(&out).unwrap();
+        format!("{flows:#?}\n{ports:#?}")
+    };
+    let alone = run("alone", "", 1);
+    for (n, threads) in [1, 3].into_iter().enumerate() {
+        for interval in ["7 us", "333333 ps"] {
+            assert!(
+                run(&format!("{n}-{interval}"), &format!("queues = \"{interval}\"\n"), threads) == alone,
+                "{interval}"
+            );
+        }
+    }
+}
