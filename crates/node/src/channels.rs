@@ -357,6 +357,12 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         };
     }
 
+    /// Whether there are new deadlines.
+    #[inline(always)]
+    pub fn has_timers(&self) -> bool {
+        !self.timers.is_empty()
+    }
+
     /// New deadlines: each is to be [handed back](Channels::handle_timeout) when it has come.
     pub fn take_timers(&mut self) -> impl Iterator<Item = (Instant, usize)> + '_ {
         self.timers.drain(..)

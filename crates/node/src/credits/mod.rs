@@ -73,6 +73,8 @@ struct Pair<A, T> {
     /// Sockets that wait because `outgoing` is at its limit.
     parked: Vec<u32>,
     is_active: bool,
+    /// Whether it may have a message to send before [`Vnic::quiet_until`].
+    is_changed: bool,
 }
 
 impl<A, T> Pair<A, T> {
@@ -100,6 +102,12 @@ struct Vnic<A, T, R> {
     by_destination: BTreeMap<A, usize>,
     /// Pairs with frames or messages to send, in turn.
     active: VecDeque<usize>,
+    /// Pairs that have changed since their messages were looked at: with many active pairs, few change at a time.
+    changed: Vec<usize>,
+    /// No other active pair has a message to send before this time.
+    quiet_until: Instant,
+    /// Whether no active pair can send a frame before one changes.
+    is_blocked: bool,
     /// Last messages to destinations that were forgotten.
     last_words: VecDeque<(A, u32, Message)>,
     outgoing: u32,
@@ -125,6 +133,74 @@ pub struct Credits<A, T, R = T> {
 }
 
 impl<A, T, R> Vnic<A, T, R> {
+    /// A pair's state has changed: it may have a message or a frame to send.
+    #[inline(always)]
+    fn change(&mut self, at: usize) {
+        self.is_blocked = false;
+        if !core::mem::replace(&mut self.pairs[at].is_changed, true) {
+            self.changed.push(at);
+        }
+    }
+
+    /// A pair has a frame or a message to send.
+    #[inline(always)]
+    fn activate(&mut self, at: usize) {
+        if !core::mem::replace(&mut self.pairs[at].is_active, true) {
+            self.active.push_back(at);
+        }
+        self.change(at);
+    }
+
+    /// The next message of the active pairs, in their order.
+    fn poll_pairs(&mut self, now: Instant) -> Option<(usize, u32, Message)> {
+        if now >= self.quiet_until {
+            self.quiet_until = Instant::MAX;
+            (0..self.active.len()).for_each(|i| self.change(self.active[i]));
+        }
+        match self.changed[..] {
+            [] => return None,
+            [at] => {
+                if let Some((channel, message)) = self.poll_pair(now, at) {
+                    return Some((at, channel, message));
+                }
+            }
+            _ => {
+                for i in 0..self.active.len() {
+                    let at = self.active[i];
+                    if let Some((channel, message)) = self.poll_pair(now, at) {
+                        return Some((at, channel, message));
+                    }
+                }
+            }
+        }
+        // Those that are not active change when they become active.
+        while let Some(at) = self.changed.pop() {
+            self.pairs[at].is_changed = false;
+        }
+        None
+    }
+
+    /// The next message of a pair, if it is active and has changed.
+    #[inline(always)]
+    fn poll_pair(&mut self, now: Instant, at: usize) -> Option<(u32, Message)> {
+        let pair = &mut self.pairs[at];
+        if !(pair.is_changed && pair.is_active) {
+            return None;
+        }
+        let message = pair.transmission.poll_message(now);
+        if message.is_none() {
+            self.quiet_until = pair.transmission.poll_timeout().map_or(self.quiet_until, |at| at.min(self.quiet_until));
+        }
+        message
+    }
+
+    /// A time before which no active pair repeats a request.
+    #[inline(always)]
+    fn earliest_repetition(&self) -> Instant {
+        let changed = self.changed.iter().map(|&at| &self.pairs[at]).filter(|pair| pair.is_active);
+        changed.filter_map(|pair| pair.transmission.poll_timeout()).fold(self.quiet_until, Instant::min)
+    }
+
     /// Whether a destination with `outgoing` frames may have one more.
     #[inline(always)]
     fn takes(&self, outgoing: u32, waiting: u32) -> bool {
@@ -156,6 +232,9 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
             pairs: Vec::new(),
             by_destination: BTreeMap::new(),
             active: VecDeque::new(),
+            changed: Vec::new(),
+            quiet_until: Instant::MAX,
+            is_blocked: false,
             last_words: VecDeque::new(),
             outgoing: 0,
             reception: Reception::new(self.config.reception),
@@ -182,6 +261,8 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         let received = vnic.rx.drain(..).collect();
         vnic.by_destination.clear();
         vnic.active.clear();
+        vnic.changed.clear();
+        (vnic.quiet_until, vnic.is_blocked) = (Instant::MAX, false);
         (vnic.outgoing, vnic.armed_at) = (0, Instant::MAX);
         let reception = core::mem::replace(&mut vnic.reception, Reception::new(self.config.reception));
         last_words.extend(reception.close());
@@ -279,20 +360,24 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     pub fn parks(&mut self, vm: Vm, destination: A, socket: u32) -> bool {
         let is_full = !self.has_room_for(vm, destination);
         if is_full {
-            self.pair(vm, destination).parked.push(socket);
+            let at = self.pair(vm, destination);
+            self.vnics[vm].pairs[at].parked.push(socket);
         }
         is_full
     }
     /// A frame left its socket.
     pub fn on_launch(&mut self, vm: Vm, destination: A) {
-        self.pair(vm, destination).outgoing += 1;
-        self.vnics[vm].outgoing += 1;
+        let at = self.pair(vm, destination);
+        let vnic = &mut self.vnics[vm];
+        vnic.pairs[at].outgoing += 1;
+        vnic.outgoing += 1;
     }
 
-    fn pair(&mut self, vm: Vm, destination: A) -> &mut Pair<A, T> {
+    /// The number of the pair to a destination, which is made if there is none.
+    fn pair(&mut self, vm: Vm, destination: A) -> usize {
         let config = &self.config;
         let vnic = &mut self.vnics[vm];
-        let at = match vnic.by_destination.get(&destination) {
+        match vnic.by_destination.get(&destination) {
             Some(&at) => at,
             None => {
                 let pair = |channel| Pair {
@@ -302,6 +387,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
                     outgoing: 0,
                     parked: Vec::new(),
                     is_active: false,
+                    is_changed: false,
                 };
                 let is_full = vnic.pairs.len() >= config.destinations;
                 let at = match is_full.then(|| vnic.pairs.iter().position(Pair::is_idle)).flatten() {
@@ -330,26 +416,19 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
                 vnic.by_destination.insert(destination, at);
                 at
             }
-        };
-        &mut vnic.pairs[at]
-    }
-
-    fn activate(&mut self, vm: Vm, destination: A) {
-        self.wake(vm);
-        let vnic = &mut self.vnics[vm];
-        let Some(&at) = vnic.by_destination.get(&destination) else { return };
-        if !core::mem::replace(&mut vnic.pairs[at].is_active, true) {
-            vnic.active.push_back(at);
         }
     }
 
     /// Accepts a frame from its machine; the frame waits for a credit.
     pub fn enqueue(&mut self, vm: Vm, destination: A, frame: T) {
-        let pair = self.pair(vm, destination);
+        let at = self.pair(vm, destination);
+        let vnic = &mut self.vnics[vm];
+        let pair = &mut vnic.pairs[at];
         pair.transmission.on_arrival();
         pair.frames.push_back(frame);
+        vnic.activate(at);
         self.waiting += 1;
-        self.activate(vm, destination);
+        self.wake(vm);
     }
 
     /// Withdraws everything for an unreachable destination: the frames that wait for it, and the sockets that may go on.
@@ -362,7 +441,9 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         pair.outgoing -= frames;
         vnic.outgoing -= frames;
         self.waiting -= u64::from(frames);
-        (pair.frames.drain(..).collect(), core::mem::take(&mut pair.parked))
+        let withdrawn = (pair.frames.drain(..).collect(), core::mem::take(&mut pair.parked));
+        vnic.change(at);
+        withdrawn
     }
 
     /// The machine's first frame that waits for a credit of this destination.
@@ -405,14 +486,14 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
             }
             Message::Grant { .. } | Message::Probe | Message::Reset { .. } => {
                 // A machine without a channel to `from` has nothing to tell it.
-                if !self.vnics[vm].by_destination.contains_key(&from) {
-                    return Told::Nothing;
-                }
-                let transmission = &mut self.pair(vm, from).transmission;
+                let vnic = &mut self.vnics[vm];
+                let Some(&at) = vnic.by_destination.get(&from) else { return Told::Nothing };
+                let transmission = &mut vnic.pairs[at].transmission;
                 let last = transmission.channel();
                 transmission.receive(now, channel, message);
                 let told = if transmission.channel() == last { Told::Nothing } else { Told::BeganAnew };
-                self.activate(vm, from);
+                vnic.activate(at);
+                self.wake(vm);
                 told
             }
         }
@@ -424,7 +505,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         let count = frames.len() as u32;
         if count > 0 {
             self.put_back(vm, to, frames).on_restored(count);
-            self.activate(vm, to);
+            self.wake(vm);
         }
     }
 
@@ -438,7 +519,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
             if let Some((channel, message)) = said {
                 self.say_last(vm, (peer, channel, message));
             }
-            self.activate(vm, peer);
+            self.wake(vm);
         }
         if all {
             self.expect_nothing(now, vm, peer);
@@ -468,12 +549,15 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         self.wake(vm);
     }
 
-    /// Puts frames that had left in front of those that wait.
+    /// Puts frames that had left in front of those that wait, and activates their pair.
     fn put_back(&mut self, vm: Vm, to: A, frames: Vec<T>) -> &mut Transmission {
         let count = frames.len() as u32;
         self.waiting += u64::from(count);
-        self.vnics[vm].outgoing += count;
-        let pair = self.pair(vm, to);
+        let at = self.pair(vm, to);
+        let vnic = &mut self.vnics[vm];
+        vnic.outgoing += count;
+        vnic.activate(at);
+        let pair = &mut vnic.pairs[at];
         pair.outgoing += count;
         frames.into_iter().rev().for_each(|frame| pair.frames.push_front(frame));
         &mut pair.transmission
@@ -483,10 +567,8 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     pub fn poll_message(&mut self, now: Instant, vm: Vm) -> Option<(A, u32, Message)> {
         let vnic = &mut self.vnics[vm];
         let said = vnic.last_words.pop_front().or_else(|| vnic.reception.poll_message()).or_else(|| {
-            vnic.active.iter().find_map(|&at| {
-                let pair = &mut vnic.pairs[at];
-                pair.transmission.poll_message(now).map(|(channel, message)| (pair.destination, channel, message))
-            })
+            let (at, channel, message) = vnic.poll_pairs(now)?;
+            Some((vnic.pairs[at].destination, channel, message))
         });
         self.made += u64::from(said.is_some());
         said
@@ -496,6 +578,10 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     /// sockets that may go on.
     pub fn poll_frame(&mut self, vm: Vm, mut may: impl FnMut(&T) -> bool) -> Option<(T, Vec<u32>)> {
         let vnic = &mut self.vnics[vm];
+        if vnic.is_blocked {
+            return None;
+        }
+        let mut is_blocked = true;
         for _ in 0..vnic.active.len() {
             let at = vnic.active.pop_front()?;
             let pair = &mut vnic.pairs[at];
@@ -508,6 +594,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
             }
             vnic.active.push_back(at);
             if !pair.frames.front().is_some_and(&mut may) {
+                is_blocked = false;
                 continue;
             }
             let frame = pair.frames.pop_front()?;
@@ -517,8 +604,10 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
             self.waiting -= 1;
             let takes = vnic.takes(vnic.pairs[at].outgoing, self.config.waiting);
             let freed = if takes { core::mem::take(&mut vnic.pairs[at].parked) } else { Vec::new() };
+            vnic.change(at);
             return Some((frame, freed));
         }
+        vnic.is_blocked = is_blocked;
         None
     }
 
@@ -561,11 +650,20 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     /// A machine's next deadline, if it is earlier than the one last returned.
     pub fn arm(&mut self, vm: Vm) -> Option<Instant> {
         let vnic = &mut self.vnics[vm];
-        let pairs = vnic.active.iter().filter_map(|&at| vnic.pairs[at].transmission.poll_timeout());
-        let at = pairs.chain(vnic.reception.poll_timeout()).min()?;
-        (at < vnic.armed_at).then(|| {
-            vnic.armed_at = at;
-            at
+        let reception = vnic.reception.poll_timeout();
+        if vnic.earliest_repetition().min(reception.unwrap_or(Instant::MAX)) >= vnic.armed_at {
+            return None;
+        }
+        let (mut earliest, mut quiet_until) = (reception.unwrap_or(Instant::MAX), Instant::MAX);
+        for pair in vnic.active.iter().map(|&at| &vnic.pairs[at]) {
+            let at = pair.transmission.poll_timeout().unwrap_or(Instant::MAX);
+            earliest = earliest.min(at);
+            quiet_until = if pair.is_changed { quiet_until } else { quiet_until.min(at) };
+        }
+        vnic.quiet_until = quiet_until;
+        (earliest < vnic.armed_at).then(|| {
+            vnic.armed_at = earliest;
+            earliest
         })
     }
     /// A machine's deadline, as far as it is known to the caller.

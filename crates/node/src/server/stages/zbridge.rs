@@ -14,8 +14,22 @@ use sluicenet_proto::time::Instant;
 use sluicenet_proto::transport::zbridge::{ChannelConfig, Header, Kind as Says};
 use sluicenet_wire::zbridge::GROWTH;
 
-/// A channel's own machine, its peer, and the class.
-type Name = (u8, Address, Priority);
+/// A channel's own machine, its peer, and the class, in one number: it is looked up for every frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Name(u64);
+
+impl Name {
+    #[inline(always)]
+    fn new(vm: u8, peer: Address, priority: Priority) -> Name {
+        Name(u64::from(vm) << 40 | u64::from(peer.to_bits()) << 8 | u64::from(priority))
+    }
+    /// The machine, its peer, and the class.
+    #[inline(always)]
+    fn parts(self) -> (u8, Address, Priority) {
+        let peer = (self.0 >> 8) as u32;
+        ((self.0 >> 40) as u8, Address::new(peer >> 8, peer as u8), self.0 as u8)
+    }
+}
 
 impl StageConfig for ChannelConfig {
     fn stage(&self, host: HostId, _vms: usize, seed: u64) -> Box<dyn Stage> {
@@ -40,7 +54,8 @@ pub struct ZBridge {
 }
 
 /// The source of random numbers for a channel's connections.
-fn random(seed: u64, host: HostId, (vm, peer, priority): Name) -> Rng {
+fn random(seed: u64, host: HostId, name: Name) -> Rng {
+    let (vm, peer, priority) = name.parts();
     let own = Address::new(host, vm).to_bits();
     Rng::from_words(&[seed, 0x5a42, u64::from(own) << 32 | u64::from(peer.to_bits()), u64::from(priority)])
 }
@@ -71,7 +86,8 @@ impl ZBridge {
     /// Whether a frame is not numbered: a credit message whose channel is not open yet. Credits repair the loss of their messages
     /// themselves, and the channel opens beside the request for credits, so the first frame waits one round trip for both.
     fn goes_beside(&self, packet: &Packet) -> bool {
-        packet.kind() == Kind::Credit && !self.channels.is_open((packet.src().vm(), packet.dst(), packet.priority()))
+        packet.kind() == Kind::Credit
+            && !self.channels.is_open(Name::new(packet.src().vm(), packet.dst(), packet.priority()))
     }
 
     /// The next frame of the channels and their answers.
@@ -80,13 +96,14 @@ impl ZBridge {
             self.made += 1;
             return Some(part);
         }
-        let Sending { name: (vm, peer, priority), outgoing, again } = self.channels.poll_transmit(now, |_| true)?;
+        let Sending { name, outgoing, again } = self.channels.poll_transmit(now, |_| true)?;
         if let Some(copy) = outgoing.frame {
             self.made += u64::from(again);
             let mut packet = *cx.frame(copy);
             packet.bridge(&outgoing.header);
             return Some(packet);
         }
+        let (vm, peer, priority) = name.parts();
         let own = Address::new(self.host, vm);
         self.parts.extend(Packet::bridge_frames(own, peer, &outgoing.header, priority, cx.framing()));
         self.made += 1;
@@ -111,7 +128,15 @@ impl ZBridge {
         }
     }
 
+    #[inline(always)]
     fn set_timers(&mut self, cx: &mut Context<'_>) {
+        if self.channels.has_timers() {
+            self.set_new_timers(cx);
+        }
+    }
+
+    #[inline(never)]
+    fn set_new_timers(&mut self, cx: &mut Context<'_>) {
         self.channels.take_timers().for_each(|(at, channel)| cx.set_timer(at, channel as u64));
     }
 }
@@ -129,14 +154,14 @@ impl Stage for ZBridge {
         if self.goes_beside(packet) {
             return Some(at);
         }
-        self.offer(now, at, (packet.src().vm(), packet.dst(), packet.priority()));
+        self.offer(now, at, Name::new(packet.src().vm(), packet.dst(), packet.priority()));
         self.set_timers(cx);
         None
     }
     /// Opens the channel, if it leads to another server.
     fn expect(&mut self, now: Instant, flow: Flow, cx: &mut Context<'_>) {
         if flow.to.host() != self.host {
-            let (name, seed, host) = ((flow.vm, flow.to, flow.priority), self.seed, self.host);
+            let (name, seed, host) = (Name::new(flow.vm, flow.to, flow.priority), self.seed, self.host);
             self.channels.open(now, name, || random(seed, host, name));
             self.set_timers(cx);
         }
@@ -171,7 +196,7 @@ impl Stage for ZBridge {
     }
     fn receive(&mut self, now: Instant, _lane: Lane, at: Handle, cx: &mut Context<'_>) -> Option<Handle> {
         let packet = cx.frame_mut(at);
-        let name = (packet.dst().vm(), packet.src(), packet.priority());
+        let name = Name::new(packet.dst().vm(), packet.src(), packet.priority());
         if packet.kind() == Kind::Credit && packet.bridged().is_none() {
             self.arrived.push_back(at);
         } else if packet.kind() == Kind::Bridge {
