@@ -161,18 +161,25 @@ impl<S: Copy + Ord> Reception<S> {
         let source = &self.sources[at];
         let (weight, earned) =
             if source.is_active() { (source.weight, source.pace.earned(now, &self.least)) } else { (0, 0) };
-        let part = self.part(at);
+        let is_new = source.pace.is_new();
+        let part =
+            self.part_of(source.weight, if is_new { self.all_of_new() } else { self.parts().min(self.window()) });
         let limit = (((earned + part + PARTS / 2) / PARTS) as u32).max(1);
         // Lost credits are not held against the source, up to the part of a new source.
-        let lost = source.lost(self.part_of(at, self.all_of_new()).div_ceil(PARTS) as u32);
+        let lost = match source.lost() {
+            0 => 0,
+            lost => lost.min(self.part_of(source.weight, self.all_of_new()).div_ceil(PARTS) as u32),
+        };
         let has = source.out() - lost;
         let quick = has.min((earned / PARTS) as u32);
         let rest = (has - quick).min(limit - quick);
-        let (spare, new) = if source.pace.is_new() { (0, rest) } else { (rest, 0) };
-        let is_slow = weight > 0 && earned < PARTS && !source.pace.is_new();
+        let (spare, new) = if is_new { (0, rest) } else { (rest, 0) };
+        let is_slow = weight > 0 && earned < PARTS && !is_new;
         let counted = Counted { weight, earned, limit, quick, spare, new, is_slow };
-        self.sums.replace(source.counted, counted);
-        self.sources[at].counted = counted;
+        if counted != source.counted {
+            self.sums.replace(source.counted, counted);
+            self.sources[at].counted = counted;
+        }
     }
 
     /// Earned credits that may be out: the arrivals in three times the least time a credit is out, and some more. They
@@ -231,16 +238,10 @@ impl<S: Copy + Ord> Reception<S> {
         self.config.queue.div_ceil(2).min(NEW_MAX)
     }
 
-    /// Credits a source may hold regardless of its pace, by weight, in parts of a credit.
-    fn part(&self, at: usize) -> u64 {
-        match self.sources[at].pace.is_new() {
-            true => self.part_of(at, self.all_of_new()),
-            false => self.part_of(at, self.parts().min(self.window())),
-        }
-    }
-
-    fn part_of(&self, at: usize, credits: u32) -> u64 {
-        let weight = u64::from(self.sources[at].weight);
+    /// The part of a source of this weight in so many credits, in parts of a credit. A source may hold its part regardless of
+    /// its pace.
+    fn part_of(&self, weight: u32, credits: u32) -> u64 {
+        let weight = u64::from(weight);
         u64::from(credits) * PARTS * weight / self.sums.weight.max(weight)
     }
 

@@ -107,11 +107,9 @@ impl<S> Source<S> {
     pub fn out(&self) -> u32 {
         self.late + self.channel.as_ref().map_or(0, Channel::outstanding)
     }
-    /// Credits that are out and probably lost, or of ended channels, up to `most`. They are not held against the
-    /// source.
-    pub fn lost(&self, most: u32) -> u32 {
-        let lost = self.channel.as_ref().map_or(0, |c| self.astray.min(c.outstanding()));
-        (self.late + lost).min(most)
+    /// Credits that are out and probably lost, or of ended channels.
+    pub fn lost(&self) -> u32 {
+        self.late + self.channel.as_ref().map_or(0, |c| self.astray.min(c.outstanding()))
     }
     /// Whether the source's counts and waiting place agree with its request and its credits.
     pub fn is_sound(&self) -> bool {
