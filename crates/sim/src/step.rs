@@ -236,6 +236,7 @@ impl StepContext<'_> {
     #[inline(always)]
     fn lane_of(&self, at: u64, first: First) -> Option<(usize, u64)> {
         let ahead = at.wrapping_sub(first.origin);
+        debug_assert!(ahead <= i64::MAX as u64, "an event before its first phase");
         let phases = self.timing.phases_in(ahead);
         if phases >= self.timing.reach {
             return None;
@@ -302,7 +303,9 @@ impl StepContext<'_> {
             last_bit + wire.latency
         };
         if wire.flags & (ERRORS | CAPTURE | WAKES | REMOTE) != 0 {
-            self.transmit_rare(wire, frame, now, errors, node, port);
+            if wire.flags & (ERRORS | CAPTURE | WAKES) != 0 {
+                self.transmit_rare(wire, frame, now, errors, node, port);
+            }
             if wire.flags & REMOTE != 0 {
                 return self.send(at, wire, frame);
             }

@@ -158,7 +158,7 @@ impl<A, T, R> Vnic<A, T, R> {
             (0..self.active.len()).for_each(|i| self.change(self.active[i]));
         }
         match self.changed[..] {
-            [] => return None,
+            [] => {}
             [at] => {
                 if let Some((channel, message)) = self.poll_pair(now, at) {
                     return Some((at, channel, message));
@@ -177,6 +177,7 @@ impl<A, T, R> Vnic<A, T, R> {
         while let Some(at) = self.changed.pop() {
             self.pairs[at].is_changed = false;
         }
+        debug_assert!(self.active.iter().all(|&at| self.pairs[at].transmission.clone().poll_message(now).is_none()));
         None
     }
 
@@ -579,6 +580,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     pub fn poll_frame(&mut self, vm: Vm, mut may: impl FnMut(&T) -> bool) -> Option<(T, Vec<u32>)> {
         let vnic = &mut self.vnics[vm];
         if vnic.is_blocked {
+            debug_assert!(vnic.active.iter().all(|&at| !vnic.pairs[at].transmission.may_send()));
             return None;
         }
         let mut is_blocked = true;
