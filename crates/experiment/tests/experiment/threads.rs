@@ -103,3 +103,29 @@ fn planes_meet_only_at_edge_switches_and_all_threads_have_as_much() {
     // Three threads cannot share four planes evenly: eight subtrees.
     assert_eq!(build::parts(plan, &built.bumps, 3).into_iter().max(), Some(7));
 }
+
+#[test]
+fn metadata_beyond_the_end_of_an_epoch_arrives_in_time_on_any_number_of_threads() {
+    // Each round begins with the confirmation of the round before, which passes between threads while epochs end.
+    let text = r#"
+        [scenario]
+        duration = "2 ms"
+        [topology]
+        kind = "hpcc"
+        file = "network.txt"
+        [[workload]]
+        kind = "incast"
+        senders = 1
+        receiver = 0
+        bytes = "1000 B"
+        rounds = 6
+        start = "300 us"
+        transport = "udp"
+    "#;
+    let network = "5 2 4\n3 4\n0 3 10Gbps 0.01ms 0\n1 4 10Gbps 0.01ms 0\n3 4 10Gbps 0.01ms 0\n2 4 10Gbps 0.000001ms 0";
+    assert_same_bytes_on(&THREADS, "metadata-beyond", |threads, dir| {
+        let files = Dir::new(&format!("metadata-beyond-{threads}"));
+        files.file("network.txt", network);
+        attempt(&load(text, "metadata", &files.0).unwrap(), threads, Some(dir.0.clone())).unwrap();
+    });
+}

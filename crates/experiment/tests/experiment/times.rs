@@ -349,29 +349,29 @@ fn a_change_while_nothing_happens_is_in_effect_when_something_does() {
 
 #[test]
 fn samples_change_nothing() {
-    // In a tree, whose boxes have two colours, with epochs that end within the first window, and on several threads.
+    // In trees, whose boxes have two colours: with stops within the first window, and with control, a failure and threads.
     let dir = Dir::new("samples-change-nothing");
-    let run = |name: &str, record: &str, threads: usize| {
-        let text = format!(
-            "[scenario]\nduration = \"1500 us\"\n[topology]\nkind = \"fat-tree\"\nk = 4\nlink_delay = \"20 us\"\n\
-             routing = \"global-first-fit\"\n[control]\nperiod = \"10 us\"\n[[failure]]\nport = \"switch 9 port 1\"\nat = \"500 us\"\n\
-             until = \"1 ms\"\ndetection = \"100 us\"\n[[workload]]\nkind = \"permutation\"\npattern = \"random\"\n\
-             bytes = \"50 KB\"\n[record]\n{record}"
-        );
-        let out = dir.0.join(name);
-        attempt(&load(&text, "samples", &dir.0).unwrap(), threads, Some(out.clone())).unwrap();
-        let flows: Vec<FlowRow> = read(&out).unwrap();
-        assert!(flows.len() == 16 && flows.iter().any(|f| f.fct_ps.is_some()), "{flows:?}");
-        let ports: Vec<PortRow> = read(&out).unwrap();
-        format!("{flows:#?}\n{ports:#?}")
-    };
-    let alone = run("alone", "", 1);
-    for (n, threads) in [1, 3].into_iter().enumerate() {
-        for interval in ["7 us", "333333 ps"] {
-            assert!(
-                run(&format!("{n}-{interval}"), &format!("queues = \"{interval}\"\n"), threads) == alone,
-                "{interval}"
-            );
+    let first_window = "[scenario]\nduration = \"1 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 2\nlink_delay = \"1 us\"\n\
+                        [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\nstart = \"1 ns\"\n\
+                        [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\nstart = \"1500 ns\"\n";
+    let controlled = "[scenario]\nduration = \"1500 us\"\n[topology]\nkind = \"fat-tree\"\nk = 4\nlink_delay = \"20 us\"\n\
+                      routing = \"global-first-fit\"\n[control]\nperiod = \"10 us\"\n[[failure]]\n\
+                      port = \"switch 9 port 1\"\nat = \"500 us\"\nuntil = \"1 ms\"\ndetection = \"100 us\"\n[[workload]]\n\
+                      kind = \"permutation\"\npattern = \"random\"\nbytes = \"50 KB\"\n";
+    for (world, text, count) in [("first-window", first_window, 2), ("controlled", controlled, 16)] {
+        let run = |name: &str, record: &str, threads: usize| {
+            let out = dir.0.join(format!("{world}{name}"));
+            let text = format!("{text}[record]\n{record}");
+            attempt(&load(&text, "samples", &dir.0).unwrap(), threads, Some(out.clone())).unwrap();
+            let flows: Vec<FlowRow> = read(&out).unwrap();
+            assert!(flows.len() == count && flows.iter().any(|f| f.fct_ps.is_some()), "{world}: {flows:?}");
+            let ports: Vec<PortRow> = read(&out).unwrap();
+            format!("{flows:#?}\n{ports:#?}")
+        };
+        let alone = run("", "", 1);
+        for (interval, threads) in [("7 us", 1), ("100 ns", 1), ("7 us", 3), ("333333 ps", 3)] {
+            let record = format!("queues = \"{interval}\"\n");
+            assert!(run(&format!("{threads}{interval}"), &record, threads) == alone, "{world}: {interval}, {threads}");
         }
     }
 }
