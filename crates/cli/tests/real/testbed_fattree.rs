@@ -177,12 +177,23 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
     let options = ["--transport", "udp", "--routing", "hierarchical", "--pattern", "stride:4"];
     let faults = at("3:kill:p1 3.5:start:p1 4:down:top:0 6:up:top:0");
     let faults: Vec<&str> = faults.iter().map(String::as_str).collect();
-    let runs = run(&[&options[..], &["--seconds", "15"], &faults].concat());
-    let one = &runs[0];
-    assert!(one["percent"].as_f64() < Some(1.1 * 100.0 / 3.6), "{}", one["percent"]);
     // On a busy machine one host of a pod may take all of the uplink, because a switch serves one port after the other.
-    let pods = |from, to| living(one, from, to).into_iter().map(|src| src / 4).collect::<BTreeSet<u64>>().len();
-    assert_eq!((pods(0.0, 3.0), pods(9.0, 15.5)), (4, 4));
+    let pods =
+        |one: &Value, from, to| living(one, from, to).into_iter().map(|src| src / 4).collect::<BTreeSet<u64>>().len();
+    let served = |seconds: u32| {
+        let runs = run(&[&options[..], &["--seconds", &seconds.to_string()], &faults].concat());
+        let one = runs[0].clone();
+        let served = (pods(&one, 0.0, 3.0), pods(&one, 9.0, f64::from(seconds) + 0.5));
+        (one, served)
+    };
+    let (mut one, mut served_pods) = served(15);
+    if served_pods != (4, 4) {
+        // Controller and switches with little of the processor need more time to serve all again.
+        (one, served_pods) = served(60);
+    }
+    let one = &one;
+    assert!(one["percent"].as_f64() < Some(1.1 * 100.0 / 3.6), "{}", one["percent"]);
+    assert_eq!(served_pods, (4, 4));
     assert!(said(one, "link").iter().any(|line| line["up"] == false), "{:?}", one["controller"]);
     assert!(said(one, "connected").iter().any(|line| line["switch"] == "p1" && line["added"].as_u64() > Some(0)));
 
