@@ -238,7 +238,16 @@ impl<F: Copy> VSwitch<F> {
     #[inline]
     pub fn receive(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) -> Option<F> {
         let frame = self.leave_output(k);
-        if frame.is_some() { frame } else { self.receive_by_pull(k, dropped) }
+        if frame.is_some() {
+            return frame;
+        }
+        if self.waiting_inputs == 0 {
+            // There is nothing to pull.
+            self.next_turn(k);
+            self.ports[k].receiver_sleeps = true;
+            return None;
+        }
+        self.receive_by_pull(k, dropped)
     }
 
     #[inline(never)]
@@ -303,11 +312,20 @@ impl<F: Copy> VSwitch<F> {
     /// Runs the forwarder of every input because output `k` is empty: one frame of each pair of ports in turn.
     #[inline]
     fn pull(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) {
-        let first = self.ports[k].turn as usize;
-        self.ports[k].turn = if first + 1 < self.ports.len() { first as u16 + 1 } else { 0 };
+        let first = self.next_turn(k);
         if self.waiting_inputs != 0 {
             self.pull_from(first, dropped);
         }
+    }
+
+    /// The input at which output `k` starts its pull.
+    #[inline(always)]
+    fn next_turn(&mut self, k: usize) -> usize {
+        let ports = self.ports.len();
+        let turn = &mut self.ports[k].turn;
+        let first = usize::from(*turn);
+        *turn = if first + 1 < ports { first as u16 + 1 } else { 0 };
+        first
     }
 
     #[inline(never)]
