@@ -49,20 +49,22 @@ pub struct TransmissionCounters {
 
 /// The frames of one VM for another VM, and their credits. It counts frames; the caller stores them.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Transmission {
-    config: TransmissionConfig,
-    channel: u32,
     /// Totals since the channel began. They start at the channel's number.
     wanted: SeqNumber,
     spent: SeqNumber,
     granted: SeqNumber,
-    /// Total of returned credits. It starts at 0.
-    returned: u32,
-    /// Waiting frames (`tx_occupancy`). Credits granted beyond the spent credits and the waiting frames are returned.
-    waiting: u32,
     /// The last requested total; `cdt_requested` is `asked - granted`.
     asked: SeqNumber,
     asked_at: Instant,
+    /// Time from a request to its repetition, from `waited` and `tries`.
+    patience: Duration,
+    /// Waiting frames (`tx_occupancy`). Credits granted beyond the spent credits and the waiting frames are returned.
+    waiting: u32,
+    channel: u32,
+    /// A request is due, even without new frames.
+    speak: bool,
     /// `waits_since`: time of the first request not granted in full, or of its last partial grant. `waited`: smoothed
     /// time from `waits_since` to the next grant.
     waits_since: Instant,
@@ -70,8 +72,9 @@ pub struct Transmission {
     /// `tries`: repeated requests since the last grant. `unheard`: repeated requests since the receiver's last message.
     tries: u32,
     unheard: u32,
-    /// A request is due, even without new frames.
-    speak: bool,
+    /// Total of returned credits. It starts at 0.
+    returned: u32,
+    config: TransmissionConfig,
     counters: TransmissionCounters,
 }
 
@@ -80,7 +83,7 @@ impl Transmission {
     /// A sender that begins anew, for instance after a restart, takes a later number.
     pub fn new(config: TransmissionConfig, channel: u32) -> Transmission {
         let from = SeqNumber(channel);
-        Transmission {
+        let mut transmission = Transmission {
             config,
             channel,
             wanted: from,
@@ -94,9 +97,12 @@ impl Transmission {
             waited: Duration::ZERO,
             tries: 0,
             unheard: 0,
+            patience: Duration::ZERO,
             speak: false,
             counters: TransmissionCounters::default(),
-        }
+        };
+        transmission.set_patience();
+        transmission
     }
 
     /// The channel's number.
@@ -214,6 +220,7 @@ impl Transmission {
             let waited = now.since(self.waits_since);
             self.waited = if self.waited == Duration::ZERO { waited } else { smooth(self.waited, waited) };
             (self.granted, self.tries, self.waits_since) = (granted, 0, now);
+            self.set_patience();
             self.give_back();
         } else {
             // The receiver is alive and has nothing to grant.
@@ -238,24 +245,27 @@ impl Transmission {
         let later = if SeqNumber(last) > SeqNumber(self.channel) { last } else { self.channel };
         *self = Transmission::new(config, later.wrapping_add(1));
         (self.waiting, self.wanted, self.waited, self.counters) = (waiting, self.wanted + waiting, waited, counters);
+        self.set_patience();
         self.counters.resets += 1;
         // The receiver has to learn of the new channel, or it keeps the old channel's credits.
         self.speak = true;
     }
 
     /// Whether frames wait without a credit.
+    #[inline(always)]
     fn is_blocked(&self) -> bool {
         self.credits() == 0 && self.waiting > 0
     }
 
-    fn patience(&self) -> Duration {
+    fn set_patience(&mut self) {
         let Duration(least) = self.config.resync;
         let usual =
             Duration(self.waited.0.saturating_mul(PATIENCE).clamp(least, least.saturating_mul(PATIENT_AT_MOST)));
-        usual.saturating_mul(1 << self.tries.min(31)).min(self.config.resync_max)
+        self.patience = usual.saturating_mul(1 << self.tries.min(31)).min(self.config.resync_max);
     }
 
     /// Returns the next message and its channel, if a message is due.
+    #[inline]
     pub fn poll_message(&mut self, now: Instant) -> Option<(u32, Message)> {
         let more = self.wanted.since(self.asked) as u32;
         // The last request was granted in full, or enough frames came since.
@@ -266,6 +276,7 @@ impl Transmission {
         }
         if again {
             self.tries += 1;
+            self.set_patience();
             self.unheard += 1;
             self.counters.repeated += 1;
         }
@@ -279,7 +290,8 @@ impl Transmission {
     }
 
     /// When the request is repeated, unless a message comes.
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.is_blocked().then(|| self.asked_at.saturating_add(self.patience()))
+        self.is_blocked().then(|| self.asked_at.saturating_add(self.patience))
     }
 }
