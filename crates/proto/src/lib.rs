@@ -13,6 +13,7 @@ pub mod cee;
 pub mod frame;
 pub mod guard;
 pub mod hedera;
+pub mod index;
 pub mod loss;
 pub mod netbump;
 pub mod overlay;

@@ -6,9 +6,11 @@
 //! and the tunnel. `A` names a machine of any server, `T` stands for a frame that waits for a credit, `R` for a received one.
 
 use crate::fair_share;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::hash::Hash;
 use sluicenet_proto::frame::{Priority, PrioritySet};
+use sluicenet_proto::index::Index;
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::transport::zcredit::{Message, Reception, ReceptionConfig, Transmission, TransmissionConfig};
 
@@ -81,6 +83,25 @@ impl<A, T> Pair<A, T> {
     fn is_idle(&self) -> bool {
         self.outgoing == 0 && self.parked.is_empty() && !self.is_active
     }
+
+    fn standing(&self) -> Standing {
+        match self.transmission.may_send() {
+            true => Standing::Sends,
+            false if self.is_active && self.frames.is_empty() => Standing::Ends,
+            false => Standing::Waits,
+        }
+    }
+}
+
+/// What a pair does in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It waits for a credit, or is not active.
+    Waits,
+    /// It has no frame, and is not active any more.
+    Ends,
+    /// It sends a frame.
+    Sends,
 }
 
 /// The frames and messages of a removed machine.
@@ -99,15 +120,18 @@ pub struct Cleared<A, T, R> {
 #[derive(Debug)]
 struct Vnic<A, T, R> {
     pairs: Vec<Pair<A, T>>,
-    by_destination: BTreeMap<A, usize>,
+    by_destination: Index<A>,
     /// Pairs with frames or messages to send, in turn.
     active: VecDeque<usize>,
+    /// Of every pair, side by side: a turn passes over many pairs to find one that sends.
+    standings: Vec<Standing>,
+    /// Pairs that send, and pairs that end.
+    sends: usize,
+    ends: usize,
     /// Pairs that have changed since their messages were looked at: with many active pairs, few change at a time.
     changed: Vec<usize>,
     /// No other active pair has a message to send before this time.
     quiet_until: Instant,
-    /// Whether no active pair can send a frame before one changes.
-    is_blocked: bool,
     /// Last messages to destinations that were forgotten.
     last_words: VecDeque<(A, u32, Message)>,
     outgoing: u32,
@@ -136,7 +160,7 @@ impl<A, T, R> Vnic<A, T, R> {
     /// A pair's state has changed: it may have a message or a frame to send.
     #[inline(always)]
     fn change(&mut self, at: usize) {
-        self.is_blocked = false;
+        self.stand(at, self.pairs[at].standing());
         if !core::mem::replace(&mut self.pairs[at].is_changed, true) {
             self.changed.push(at);
         }
@@ -149,6 +173,42 @@ impl<A, T, R> Vnic<A, T, R> {
             self.active.push_back(at);
         }
         self.change(at);
+    }
+
+    #[inline(always)]
+    fn stand(&mut self, at: usize, new: Standing) {
+        let old = core::mem::replace(&mut self.standings[at], new);
+        self.sends = self.sends + usize::from(new == Standing::Sends) - usize::from(old == Standing::Sends);
+        self.ends = self.ends + usize::from(new == Standing::Ends) - usize::from(old == Standing::Ends);
+    }
+
+    /// A pair without frames is not active any more.
+    fn end(&mut self, at: usize) {
+        self.pairs[at].is_active = false;
+        self.stand(at, Standing::Waits);
+    }
+
+    /// The next pair that sends, in its turn, if it `may` send its frame. Pairs that it passes have had their turns.
+    #[inline(always)]
+    fn next_to_send(&mut self, mut may: impl FnMut(&T) -> bool) -> Option<usize> {
+        debug_assert!(self.pairs.iter().map(Pair::standing).eq(self.standings.iter().copied()));
+        if self.sends == 0 && self.ends == 0 {
+            return None;
+        }
+        for _ in 0..self.active.len() {
+            let at = self.active.pop_front()?;
+            match self.standings[at] {
+                Standing::Ends => self.end(at),
+                Standing::Waits => self.active.push_back(at),
+                Standing::Sends => {
+                    self.active.push_back(at);
+                    if self.pairs[at].frames.front().is_some_and(&mut may) {
+                        return Some(at);
+                    }
+                }
+            }
+        }
+        None
     }
 
     /// The next message of the active pairs, in their order.
@@ -209,7 +269,7 @@ impl<A, T, R> Vnic<A, T, R> {
     }
 }
 
-impl<A: Copy + Ord, T, R> Credits<A, T, R> {
+impl<A: Copy + Ord + Hash, T, R> Credits<A, T, R> {
     /// The credits of `vms` machines, none of which has sent anything.
     pub fn new(config: CreditConfig, vms: usize) -> Credits<A, T, R> {
         let mut credits = Credits {
@@ -231,11 +291,13 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     pub fn add(&mut self) -> Vm {
         self.vnics.push(Vnic {
             pairs: Vec::new(),
-            by_destination: BTreeMap::new(),
+            by_destination: Index::default(),
             active: VecDeque::new(),
+            standings: Vec::new(),
+            sends: 0,
+            ends: 0,
             changed: Vec::new(),
             quiet_until: Instant::MAX,
-            is_blocked: false,
             last_words: VecDeque::new(),
             outgoing: 0,
             reception: Reception::new(self.config.reception),
@@ -263,8 +325,9 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         vnic.by_destination.clear();
         vnic.active.clear();
         vnic.changed.clear();
-        (vnic.quiet_until, vnic.is_blocked) = (Instant::MAX, false);
-        (vnic.outgoing, vnic.armed_at) = (0, Instant::MAX);
+        vnic.standings.clear();
+        (vnic.sends, vnic.ends, vnic.outgoing) = (0, 0, 0);
+        (vnic.quiet_until, vnic.armed_at) = (Instant::MAX, Instant::MAX);
         let reception = core::mem::replace(&mut vnic.reception, Reception::new(self.config.reception));
         last_words.extend(reception.close());
         self.made += last_words.len() as u64;
@@ -340,6 +403,14 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     pub fn sleep(&mut self, vm: Vm) {
         self.ready[vm / 64] &= !(1 << (vm % 64));
     }
+    /// Wakes a machine if its receive queue has a message to send, or if its pairs have not been asked since they may have one.
+    #[inline(always)]
+    fn wake_for_news(&mut self, now: Instant, vm: Vm) {
+        let vnic = &self.vnics[vm];
+        if vnic.reception.has_messages() || !vnic.changed.is_empty() || now >= vnic.quiet_until {
+            self.wake(vm);
+        }
+    }
     /// Marks a machine as possibly having a message or a frame to send.
     pub fn wake(&mut self, vm: Vm) {
         self.ready[vm / 64] |= 1 << (vm % 64);
@@ -354,7 +425,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     /// Whether a machine may send one more frame to this destination.
     pub fn has_room_for(&self, vm: Vm, destination: A) -> bool {
         let vnic = &self.vnics[vm];
-        let pair = vnic.by_destination.get(&destination).map(|&at| &vnic.pairs[at]);
+        let pair = vnic.by_destination.get(&destination).map(|at| &vnic.pairs[at]);
         pair.is_none_or(|p| vnic.takes(p.outgoing, self.config.waiting))
     }
     /// Whether a machine may not send one more frame to this destination; if so, the socket waits until it may.
@@ -379,7 +450,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         let config = &self.config;
         let vnic = &mut self.vnics[vm];
         match vnic.by_destination.get(&destination) {
-            Some(&at) => at,
+            Some(at) => at,
             None => {
                 let pair = |channel| Pair {
                     destination,
@@ -411,6 +482,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
                     }
                     None => {
                         vnic.pairs.push(pair(self.next_channel));
+                        vnic.standings.push(Standing::Waits);
                         vnic.pairs.len() - 1
                     }
                 };
@@ -435,7 +507,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     /// Withdraws everything for an unreachable destination: the frames that wait for it, and the sockets that may go on.
     pub fn withdraw(&mut self, vm: Vm, destination: A) -> (Vec<T>, Vec<u32>) {
         let vnic = &mut self.vnics[vm];
-        let Some(&at) = vnic.by_destination.get(&destination) else { return Default::default() };
+        let Some(at) = vnic.by_destination.get(&destination) else { return Default::default() };
         let pair = &mut vnic.pairs[at];
         let frames = pair.frames.len() as u32;
         pair.transmission.on_withdrawn(frames);
@@ -450,7 +522,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     /// The machine's first frame that waits for a credit of this destination.
     pub fn first_waiting(&self, vm: Vm, destination: A) -> Option<&T> {
         let vnic = &self.vnics[vm];
-        vnic.pairs[*vnic.by_destination.get(&destination)?].frames.front()
+        vnic.pairs[vnic.by_destination.get(&destination)?].frames.front()
     }
 
     /// Destinations of a machine that left at least `times` requests unanswered: they may be gone.
@@ -470,11 +542,8 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         self.consumed += 1;
         match message {
             Message::Request { .. } | Message::Close { .. } => {
-                let reception = &mut self.vnics[vm].reception;
-                let last = reception.channel(from).map(|c| c.0);
-                reception.receive(now, from, channel, message);
-                let keeps = reception.channel(from).is_some_and(|(channel, keeps)| keeps && last != Some(channel));
-                self.wake(vm);
+                let keeps = self.vnics[vm].reception.receive(now, from, channel, message);
+                self.wake_for_news(now, vm);
                 if keeps { Told::Keeps } else { Told::Nothing }
             }
             // The channel is from before a restart of this server, and its end was never reported or the report was lost.
@@ -488,7 +557,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
             Message::Grant { .. } | Message::Probe | Message::Reset { .. } => {
                 // A machine without a channel to `from` has nothing to tell it.
                 let vnic = &mut self.vnics[vm];
-                let Some(&at) = vnic.by_destination.get(&from) else { return Told::Nothing };
+                let Some(at) = vnic.by_destination.get(&from) else { return Told::Nothing };
                 let transmission = &mut vnic.pairs[at].transmission;
                 let last = transmission.channel();
                 transmission.receive(now, channel, message);
@@ -505,7 +574,9 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     pub fn restore(&mut self, vm: Vm, to: A, frames: Vec<T>) {
         let count = frames.len() as u32;
         if count > 0 {
-            self.put_back(vm, to, frames).on_restored(count);
+            let at = self.put_back(vm, to, frames);
+            self.vnics[vm].pairs[at].transmission.on_restored(count);
+            self.vnics[vm].activate(at);
             self.wake(vm);
         }
     }
@@ -515,8 +586,10 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     /// says that no other connection carries frames between the two.
     pub fn on_disconnected(&mut self, now: Instant, vm: Vm, peer: A, frames: Vec<T>, all: bool) {
         let count = frames.len() as u32;
-        if count > 0 || self.vnics[vm].by_destination.contains_key(&peer) {
-            let said = self.put_back(vm, peer, frames).on_disconnected(count, all);
+        if count > 0 || self.vnics[vm].by_destination.get(&peer).is_some() {
+            let at = self.put_back(vm, peer, frames);
+            let said = self.vnics[vm].pairs[at].transmission.on_disconnected(count, all);
+            self.vnics[vm].activate(at);
             if let Some((channel, message)) = said {
                 self.say_last(vm, (peer, channel, message));
             }
@@ -530,7 +603,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     /// The number of a machine's channel to another.
     fn channel(&self, vm: Vm, to: A) -> Option<u32> {
         let vnic = &self.vnics[vm];
-        Some(vnic.pairs[*vnic.by_destination.get(&to)?].transmission.channel())
+        Some(vnic.pairs[vnic.by_destination.get(&to)?].transmission.channel())
     }
 
     /// Queues a message about a channel that has ended.
@@ -550,18 +623,17 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         self.wake(vm);
     }
 
-    /// Puts frames that had left in front of those that wait, and activates their pair.
-    fn put_back(&mut self, vm: Vm, to: A, frames: Vec<T>) -> &mut Transmission {
+    /// Puts frames that had left in front of those that wait. Returns their pair.
+    fn put_back(&mut self, vm: Vm, to: A, frames: Vec<T>) -> usize {
         let count = frames.len() as u32;
         self.waiting += u64::from(count);
         let at = self.pair(vm, to);
         let vnic = &mut self.vnics[vm];
         vnic.outgoing += count;
-        vnic.activate(at);
         let pair = &mut vnic.pairs[at];
         pair.outgoing += count;
         frames.into_iter().rev().for_each(|frame| pair.frames.push_front(frame));
-        &mut pair.transmission
+        at
     }
 
     /// The next message of a machine's hypervisor.
@@ -577,40 +649,19 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
 
     /// The machine's next frame that has a credit and `may` be sent; its destinations take turns. Also returns the
     /// sockets that may go on.
-    pub fn poll_frame(&mut self, vm: Vm, mut may: impl FnMut(&T) -> bool) -> Option<(T, Vec<u32>)> {
+    pub fn poll_frame(&mut self, vm: Vm, may: impl FnMut(&T) -> bool) -> Option<(T, Vec<u32>)> {
         let vnic = &mut self.vnics[vm];
-        if vnic.is_blocked {
-            debug_assert!(vnic.active.iter().all(|&at| !vnic.pairs[at].transmission.may_send()));
-            return None;
-        }
-        let mut is_blocked = true;
-        for _ in 0..vnic.active.len() {
-            let at = vnic.active.pop_front()?;
-            let pair = &mut vnic.pairs[at];
-            if !pair.transmission.may_send() {
-                pair.is_active = !pair.frames.is_empty();
-                if pair.is_active {
-                    vnic.active.push_back(at);
-                }
-                continue;
-            }
-            vnic.active.push_back(at);
-            if !pair.frames.front().is_some_and(&mut may) {
-                is_blocked = false;
-                continue;
-            }
-            let frame = pair.frames.pop_front()?;
-            pair.transmission.on_sent();
-            pair.outgoing -= 1;
-            vnic.outgoing -= 1;
-            self.waiting -= 1;
-            let takes = vnic.takes(vnic.pairs[at].outgoing, self.config.waiting);
-            let freed = if takes { core::mem::take(&mut vnic.pairs[at].parked) } else { Vec::new() };
-            vnic.change(at);
-            return Some((frame, freed));
-        }
-        vnic.is_blocked = is_blocked;
-        None
+        let at = vnic.next_to_send(may)?;
+        let pair = &mut vnic.pairs[at];
+        let frame = pair.frames.pop_front()?;
+        pair.transmission.on_sent();
+        pair.outgoing -= 1;
+        vnic.outgoing -= 1;
+        self.waiting -= 1;
+        let takes = vnic.takes(vnic.pairs[at].outgoing, self.config.waiting);
+        let freed = if takes { core::mem::take(&mut vnic.pairs[at].parked) } else { Vec::new() };
+        vnic.change(at);
+        Some((frame, freed))
     }
 
     // The receiver.
@@ -644,7 +695,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     /// Notes that a machine has taken a frame: there is room for another.
     pub fn on_departure(&mut self, now: Instant, vm: Vm) {
         self.vnics[vm].reception.on_departure(now);
-        self.wake(vm);
+        self.wake_for_news(now, vm);
     }
 
     // Time.

@@ -5,12 +5,14 @@ mod round;
 mod source;
 
 use self::pace::{Least, Pace};
-use self::round::{Counted, LOOKS_OF_NEW, RoundState, Sums};
+use self::round::{Counted, LOOKS_OF_NEW, RoundState, Shares, Sums};
 use self::source::{Channel, Source};
 use super::{Message, QUEUE_MAX};
+use crate::index::Index;
 use crate::time::{Duration, Instant};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::hash::Hash;
 use sluicenet_wire::seq::SeqNumber;
 
 /// A source that has spent all its credits, and from which no frame came for this time, has lost frames or is held up.
@@ -95,12 +97,15 @@ pub struct NoCredit;
 pub struct Reception<S> {
     config: ReceptionConfig,
     sources: Vec<Source<S>>,
-    by_name: BTreeMap<S, usize>,
+    by_name: Index<S>,
     /// Sources that want credits and may hold more of them, in the order of the round.
     waiting: VecDeque<usize>,
     /// Sources that want credits and hold all they earned, while all spare credits are out.
     spare: VecDeque<usize>,
+    /// Whether each source has a part in `sums`. Most known sources have none, and are not read to find that out.
+    counts: Vec<bool>,
     sums: Sums,
+    shares: Shares,
     least: Least,
     /// The source that is recounted next, without an event of its own.
     hand: usize,
@@ -119,17 +124,19 @@ pub struct Reception<S> {
     counters: ReceptionCounters,
 }
 
-impl<S: Copy + Ord> Reception<S> {
+impl<S: Copy + Ord + Hash> Reception<S> {
     /// Returns an empty queue without sources.
     pub fn new(config: ReceptionConfig) -> Reception<S> {
         assert!(config.batch >= 1 && config.batch <= config.queue && config.queue < QUEUE_MAX && config.sources >= 1);
         Reception {
             config,
             sources: Vec::new(),
-            by_name: BTreeMap::new(),
+            by_name: Index::default(),
             waiting: VecDeque::new(),
             spare: VecDeque::new(),
+            counts: Vec::new(),
             sums: Sums::default(),
+            shares: Shares::of(&config),
             least: Least::new(),
             hand: 0,
             pending: VecDeque::new(),
@@ -177,6 +184,7 @@ impl<S: Copy + Ord> Reception<S> {
             && at(RoundState::Round) == self.waiting.len()
             && at(RoundState::Spare) == self.spare.len()
             && self.sources.iter().all(Source::is_sound)
+            && self.sources.iter().map(Source::counts).eq(self.counts.iter().copied())
     }
 
     /// The receiving VM is gone. Returns a message for each source, so that no source waits for the VM or keeps its
@@ -201,7 +209,7 @@ impl<S: Copy + Ord> Reception<S> {
     /// The frame has no credit. A late frame of an ended channel is still taken where room is free.
     #[inline]
     pub fn on_frame(&mut self, now: Instant, name: S) -> Result<(), NoCredit> {
-        let Some(&at) = self.by_name.get(&name) else { return self.without_credit(None) };
+        let Some(at) = self.by_name.get(&name) else { return self.without_credit(None) };
         let source = &mut self.sources[at];
         source.last_heard = now;
         match &mut source.channel {
@@ -248,7 +256,7 @@ impl<S: Copy + Ord> Reception<S> {
     /// its frames is free. A channel with frames received over this connection has ended; a living sender has heard of
     /// this, too, and begins another channel. A channel without received frames may belong to the present peer.
     pub fn on_disconnected(&mut self, now: Instant, name: S) {
-        let Some(&at) = self.by_name.get(&name) else { return };
+        let Some(at) = self.by_name.get(&name) else { return };
         if core::mem::take(&mut self.sources[at].late_connected) {
             self.give_up_late(now, at);
         }
@@ -262,46 +270,50 @@ impl<S: Copy + Ord> Reception<S> {
         self.serve(now);
     }
 
-    /// A source's channel, and whether credits are kept for frames of earlier channels. These frames cannot come once
-    /// the connection has ended.
-    pub fn channel(&self, name: S) -> Option<(u32, bool)> {
-        let source = &self.sources[*self.by_name.get(&name)?];
-        Some((source.channel.as_ref()?.number, source.late_connected))
-    }
-
-    /// Handles a message of a source's hypervisor. The layer below has checked its sender.
-    pub fn receive(&mut self, now: Instant, source: S, channel: u32, message: &Message) {
+    /// Handles a message of a source's hypervisor. The layer below has checked its sender. Returns whether the source
+    /// began another channel while credits are kept for frames of earlier channels. These frames cannot come once the
+    /// connection has ended.
+    pub fn receive(&mut self, now: Instant, source: S, channel: u32, message: &Message) -> bool {
+        let mut keeps = false;
         match *message {
             Message::Request { wanted, spent, granted, returned } => {
-                self.on_request(now, source, channel, [wanted, spent, granted].map(SeqNumber), returned);
+                let totals = [wanted, spent, granted].map(SeqNumber);
+                if let Some(at) = self.slot_of(now, source) {
+                    let is_first = spent == channel && granted == channel && returned == 0;
+                    let is_new = self.sources[at].channel.is_none_or(|c| c.number != channel);
+                    if !is_new || self.begins(now, at, channel, is_first) {
+                        self.on_request(now, at, totals, returned);
+                        keeps = is_new && self.sources[at].late_connected;
+                    }
+                }
             }
             Message::Close { spent, returned } => self.on_close(now, source, channel, SeqNumber(spent), returned),
             Message::Grant { .. } | Message::Probe | Message::Reset { .. } => self.counters.absurd += 1,
         }
         self.serve(now);
+        keeps
     }
 
-    fn on_request(&mut self, now: Instant, name: S, number: u32, totals: [SeqNumber; 3], returned: u32) {
-        let [wanted, spent, granted] = totals;
-        let is_first = spent.0 == number && granted.0 == number && returned == 0;
-        let Some(at) = self.slot_of(now, name) else { return };
+    /// A source requests credits for a channel that is not its present one. Returns whether the channel begins.
+    #[cold]
+    fn begins(&mut self, now: Instant, at: usize, number: u32, is_first: bool) -> bool {
+        let name = self.sources[at].name;
         let known = self.sources[at].channel.map(|c| SeqNumber(number).since(SeqNumber(c.number)));
         match known {
-            Some(0) => {}
-            Some(..0) => {
+            Some(..=0) => {
                 // A late message, or a source whose clock was set back. The source learns this and begins a channel
                 // later than the remembered one.
                 self.counters.stale += 1;
                 let last = self.sources[at].channel.map_or(number, |c| c.number);
                 self.say(name, number, Message::Reset { last });
-                return;
+                false
             }
             // The source has not heard the end of its last channel, or an old request came late.
             None if self.sources[at].ended.is_some_and(|last| SeqNumber(number) <= SeqNumber(last)) => {
                 self.counters.stale += 1;
                 let last = self.sources[at].ended.unwrap_or(number);
                 self.say(name, number, Message::Reset { last });
-                return;
+                false
             }
             // A later channel, or the source's first known channel.
             Some(1..) | None if is_first => {
@@ -312,13 +324,19 @@ impl<S: Copy + Ord> Reception<S> {
                 let source = &mut self.sources[at];
                 (source.channel, source.ended) = (Some(Channel::new(number)), None);
                 source.pace = Pace::default();
+                true
             }
             // The channel began with an earlier receiver, or was ended here.
             Some(1..) | None => {
                 self.say(name, number, Message::Reset { last: number });
-                return;
+                false
             }
         }
+    }
+
+    /// A source requests credits for its present channel.
+    fn on_request(&mut self, now: Instant, at: usize, totals: [SeqNumber; 3], returned: u32) {
+        let [wanted, spent, granted] = totals;
         let source = &mut self.sources[at];
         let Some(c) = &mut source.channel else { return };
         let is_sound = spent <= granted && granted <= c.granted && granted <= wanted && spent <= wanted;
@@ -362,7 +380,7 @@ impl<S: Copy + Ord> Reception<S> {
     }
 
     fn on_close(&mut self, now: Instant, name: S, number: u32, spent: SeqNumber, returned: u32) {
-        let Some(&at) = self.by_name.get(&name) else { return };
+        let Some(at) = self.by_name.get(&name) else { return };
         let Some(c) = self.sources[at].channel.as_mut().filter(|c| c.number == number) else {
             self.counters.stale += 1;
             return;
@@ -400,7 +418,7 @@ impl<S: Copy + Ord> Reception<S> {
     /// Returns the slot of a source. A source without a slot gets one; `None` when all slots belong to sources that are
     /// not idle.
     fn slot_of(&mut self, now: Instant, name: S) -> Option<usize> {
-        if let Some(&at) = self.by_name.get(&name) {
+        if let Some(at) = self.by_name.get(&name) {
             return Some(at);
         }
         let source = Source {
@@ -423,6 +441,7 @@ impl<S: Copy + Ord> Reception<S> {
         if self.sources.len() < self.config.sources {
             self.by_name.insert(name, self.sources.len());
             self.sources.push(source);
+            self.counts.push(false);
             return Some(self.sources.len() - 1);
         }
         let idle = (0..self.sources.len())
@@ -463,6 +482,12 @@ impl<S: Copy + Ord> Reception<S> {
             }
             self.says.push_back((to, channel, message));
         }
+    }
+
+    /// Whether there is a message to send.
+    #[inline(always)]
+    pub fn has_messages(&self) -> bool {
+        !self.says.is_empty() || !self.pending.is_empty()
     }
 
     /// Returns the next message with its source and channel.

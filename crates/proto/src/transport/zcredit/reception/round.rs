@@ -1,9 +1,10 @@
 //! The round: which source is next, and how many credits each source may hold.
 
-use super::Reception;
 use super::pace::{PARTS, TIMES};
 use super::source::Channel;
+use super::{Reception, ReceptionConfig};
 use crate::time::Instant;
+use core::hash::Hash;
 
 /// Sources recounted in one `serve` while a source waits for other sources' credits.
 const LOOKS: u32 = 2;
@@ -15,7 +16,7 @@ const PASSED_MAX: usize = 32;
 pub(super) const LOOKS_OF_NEW: usize = 16;
 
 /// Credits that may be out, however slowly they come back.
-const WINDOW_MIN: u64 = 8;
+const WINDOW_MIN: u32 = 8;
 
 /// Credits of the window in addition to the earned part.
 const WINDOW_SOME: u64 = 8;
@@ -55,8 +56,6 @@ pub(super) struct Counted {
     pub weight: u32,
     /// Earned credits, in parts of a credit.
     pub earned: u64,
-    /// Most credits the source may hold: its earned credits and its part.
-    pub limit: u32,
     /// Held credits within the earned ones.
     pub quick: u32,
     /// Held credits beyond the earned ones, up to the source's part.
@@ -92,7 +91,27 @@ impl Sums {
     }
 }
 
-impl<S: Copy + Ord> Reception<S> {
+/// Shares of the queue, in credits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shares {
+    /// Credits that are divided into parts: a quarter of the queue, or three quarters where credits wait for
+    /// processors.
+    parts: u32,
+    /// Credits for new sources: half of the queue, but no more than fills a round trip.
+    of_new: u32,
+    /// The smallest window.
+    window_min: u32,
+}
+
+impl Shares {
+    pub fn of(config: &ReceptionConfig) -> Shares {
+        let queue = config.queue;
+        let (quarters, window_min) = if config.shares_processors { (3, queue) } else { (1, WINDOW_MIN.min(queue)) };
+        Shares { parts: (queue * quarters).div_ceil(4), of_new: queue.div_ceil(2).min(NEW_MAX), window_min }
+    }
+}
+
+impl<S: Copy + Ord + Hash> Reception<S> {
     /// A source waits for credits, from now on or still.
     pub(super) fn join(&mut self, now: Instant, at: usize) {
         let source = &mut self.sources[at];
@@ -131,8 +150,9 @@ impl<S: Copy + Ord> Reception<S> {
     /// it may hold more now. A source with an unfinished turn continues its turn.
     #[inline]
     pub(super) fn review(&mut self, now: Instant, at: usize) {
-        self.count(now, at);
-        if self.sources[at].round_state == RoundState::Capped && self.allowance(at).0 > 0 {
+        let is_capped = self.sources[at].round_state == RoundState::Capped;
+        let limit = self.count_and(now, at, is_capped);
+        if is_capped && self.allowance(at, limit).0 > 0 {
             let kind = self.kind(at);
             self.sources[at].round_state = RoundState::Round;
             match self.sources[at].turn {
@@ -152,34 +172,54 @@ impl<S: Copy + Ord> Reception<S> {
     pub(super) fn count_others(&mut self, now: Instant, sources: usize) {
         for _ in 0..sources.min(self.sources.len()) {
             self.hand = if self.hand + 1 < self.sources.len() { self.hand + 1 } else { 0 };
-            self.count(now, self.hand);
+            if self.counts[self.hand] {
+                self.count(now, self.hand);
+            }
+            debug_assert!(self.counts[self.hand] == self.sources[self.hand].counts(), "recounted after each change");
         }
     }
 
-    #[inline]
+    /// Recounts a source.
     fn count(&mut self, now: Instant, at: usize) {
+        self.count_and(now, at, false);
+    }
+
+    /// Recounts a source. If its limit is asked for, returns it: the most credits that the source may hold, by the sums
+    /// before the recount.
+    fn count_and(&mut self, now: Instant, at: usize, asks_limit: bool) -> u32 {
         let source = &self.sources[at];
-        let (weight, earned) =
-            if source.is_active() { (source.weight, source.pace.earned(now, &self.least)) } else { (0, 0) };
-        let is_new = source.pace.is_new();
-        let part =
-            self.part_of(source.weight, if is_new { self.all_of_new() } else { self.parts().min(self.window()) });
-        let limit = (((earned + part + PARTS / 2) / PARTS) as u32).max(1);
-        // Lost credits are not held against the source, up to the part of a new source.
-        let lost = match source.lost() {
-            0 => 0,
-            lost => lost.min(self.part_of(source.weight, self.all_of_new()).div_ceil(PARTS) as u32),
+        let (want, outstanding) = source.channel.as_ref().map_or((0, 0), |c| (c.want(), c.outstanding()));
+        let (weight, earned) = match want | outstanding {
+            0 => (0, 0),
+            _ => (source.weight, source.pace.earned(now, &self.least)),
         };
-        let has = source.out() - lost;
+        let is_new = source.pace.is_new();
+        // Lost credits are not held against the source, up to the part of a new source.
+        let lost = match source.late + source.astray.min(outstanding) {
+            0 => 0,
+            lost => lost.min(self.part_of(source.weight, self.shares.of_new).div_ceil(PARTS) as u32),
+        };
+        let out = source.late + outstanding;
+        let has = out - lost;
         let quick = has.min((earned / PARTS) as u32);
-        let rest = (has - quick).min(limit - quick);
+        let beyond = has - quick;
+        // Most sources hold no more than they have earned.
+        let limit = if beyond > 0 || asks_limit { self.limit(source.weight, earned, is_new) } else { 0 };
+        let rest = if beyond > 0 { beyond.min(limit - quick) } else { 0 };
         let (spare, new) = if is_new { (0, rest) } else { (rest, 0) };
         let is_slow = weight > 0 && earned < PARTS && !is_new;
-        let counted = Counted { weight, earned, limit, quick, spare, new, is_slow };
-        if counted != source.counted {
-            self.sums.replace(source.counted, counted);
-            self.sources[at].counted = counted;
-        }
+        let counted = Counted { weight, earned, quick, spare, new, is_slow };
+        self.sums.replace(source.counted, counted);
+        self.sources[at].counted = counted;
+        self.counts[at] = want | out != 0;
+        limit
+    }
+
+    /// Most credits that a source may hold: its earned credits and its part.
+    #[inline(always)]
+    fn limit(&self, weight: u32, earned: u64, is_new: bool) -> u32 {
+        let credits = if is_new { self.shares.of_new } else { self.shares.parts.min(self.window()) };
+        (((earned + self.part_of(weight, credits) + PARTS / 2) / PARTS) as u32).max(1)
     }
 
     /// Earned credits that may be out: the arrivals in three times the least time a credit is out, and some more. They
@@ -190,8 +230,7 @@ impl<S: Copy + Ord> Reception<S> {
     fn window(&self) -> u32 {
         let queue = u64::from(self.config.queue);
         let most = if self.least.is_probing() { 0 } else { self.sums.earned * 3 / (TIMES * PARTS) + WINDOW_SOME };
-        let least = if self.config.shares_processors { queue } else { WINDOW_MIN.min(queue) };
-        most.clamp(least, queue) as u32
+        most.max(self.shares.window_min.into()).min(queue) as u32
     }
 
     /// Credits of the window that are not out. An eighth of the queue is left for new sources.
@@ -212,30 +251,19 @@ impl<S: Copy + Ord> Reception<S> {
     /// Spare credits that are not out. There are as many as are divided into parts, or one for each source that has
     /// earned none.
     fn spare_left(&self) -> u32 {
-        let parts = self.parts();
+        let parts = self.shares.parts;
         let all = self.sums.slow.clamp(parts, parts.max(self.config.queue.div_ceil(2)));
         all.saturating_sub(self.sums.spare)
     }
 
     /// Spare credits that a source takes at a time, by its weight.
     fn stake(&self, at: usize) -> u32 {
-        self.sources[at].weight.clamp(1, self.parts())
+        self.sources[at].weight.clamp(1, self.shares.parts)
     }
 
-    /// Credits that are divided into parts: a quarter of the queue, or three quarters where credits wait for
-    /// processors.
-    fn parts(&self) -> u32 {
-        let quarters = if self.config.shares_processors { 3 } else { 1 };
-        (self.config.queue * quarters).div_ceil(4)
-    }
-
-    /// Credits for new sources that are not out: half of the queue, but no more than fills a round trip.
+    /// Credits for new sources that are not out.
     fn new_left(&self) -> u32 {
-        self.all_of_new().saturating_sub(self.sums.new)
-    }
-
-    fn all_of_new(&self) -> u32 {
-        self.config.queue.div_ceil(2).min(NEW_MAX)
+        self.shares.of_new.saturating_sub(self.sums.new)
     }
 
     /// The part of a source of this weight in so many credits, in parts of a credit. A source may hold its part regardless of
@@ -248,11 +276,10 @@ impl<S: Copy + Ord> Reception<S> {
     /// Returns how many more credits a source may get for its request, or 0 where they are not worth a message. The
     /// second number is the smallest grant worth a message.
     ///
-    /// A source may hold its part and its earned credits. A slow source, with a slow link or a stopped program, holds
+    /// A source may hold its part and its earned credits, which are its `limit`. A slow source, with a slow link or a stopped program, holds
     /// its part and little more. A source that only lacks credits spends them quickly and soon earns more.
-    fn allowance(&self, at: usize) -> (u32, u32) {
+    fn allowance(&self, at: usize, limit: u32) -> (u32, u32) {
         let source = &self.sources[at];
-        let limit = source.counted.limit;
         let has = source.counted.quick + source.counted.spare + source.counted.new;
         let want = source.channel.as_ref().map_or(0, Channel::want);
         let (more, worth) = (want.min(limit.saturating_sub(has)), self.config.batch.min(want).min(limit.div_ceil(8)));
@@ -270,8 +297,20 @@ impl<S: Copy + Ord> Reception<S> {
         }
     }
 
+    /// Takes a source out of the round, most often the first one.
+    #[inline(always)]
+    fn take_out(&mut self, place: usize) {
+        match place {
+            0 => self.waiting.pop_front(),
+            _ => self.waiting.remove(place),
+        };
+    }
+
     /// Grants free credits by weighted round robin among waiting sources that hold less than they may.
     pub(super) fn serve(&mut self, now: Instant) {
+        if self.waiting.is_empty() && self.spare.is_empty() {
+            return;
+        }
         let mut looks = LOOKS;
         // The window holds two turns or more of every source.
         let turn =
@@ -287,14 +326,14 @@ impl<S: Copy + Ord> Reception<S> {
         while let Some(&at) = self.waiting.get(passed) {
             if self.sources[at].channel.as_ref().is_none_or(|c| c.want() == 0) {
                 self.sources[at].round_state = RoundState::Nowhere;
-                self.waiting.remove(passed);
+                self.take_out(passed);
                 continue;
             }
-            self.count(now, at);
-            let (more, worth) = self.allowance(at);
+            let limit = self.count_and(now, at, true);
+            let (more, worth) = self.allowance(at, limit);
             if more == 0 {
                 self.sources[at].round_state = RoundState::Capped;
-                self.waiting.remove(passed);
+                self.take_out(passed);
                 continue;
             }
             let kind = self.kind(at);
@@ -310,7 +349,7 @@ impl<S: Copy + Ord> Reception<S> {
             }
             if kind == Kind::Spare && left < self.stake(at) {
                 self.sources[at].round_state = RoundState::Spare;
-                self.waiting.remove(passed);
+                self.take_out(passed);
                 self.spare.push_back(at);
                 continue;
             }
@@ -348,8 +387,8 @@ impl<S: Copy + Ord> Reception<S> {
             source.pace.on_granted(now, granted, source.out());
             if has_all || has_had_its_turn {
                 source.turn = 0;
-                self.waiting.remove(passed);
                 source.round_state = if has_all { RoundState::Nowhere } else { RoundState::Round };
+                self.take_out(passed);
                 if !has_all {
                     self.waiting.push_back(at);
                 }

@@ -7,7 +7,10 @@ use sluicenet_wire::seq::SeqNumber;
 
 /// A channel of a source.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct Channel {
+    /// A frame of the channel came over the present connection, so the channel belongs to that connection's peer.
+    pub is_connected: bool,
     pub number: u32,
     pub wanted: SeqNumber,
     pub granted: SeqNumber,
@@ -21,8 +24,6 @@ pub(super) struct Channel {
     pub missing: Option<(SeqNumber, Instant)>,
     /// A granted total that has to be settled by a deadline, and the time at which it was noted.
     pub mark: Option<(SeqNumber, Instant)>,
-    /// A frame of the channel came over the present connection, so the channel belongs to that connection's peer.
-    pub is_connected: bool,
 }
 
 impl Channel {
@@ -45,6 +46,7 @@ impl Channel {
     pub fn outstanding(&self) -> u32 {
         self.granted.since(self.settled) as u32
     }
+    #[inline(always)]
     pub fn want(&self) -> u32 {
         self.wanted.since(self.granted).max(0) as u32
     }
@@ -69,29 +71,31 @@ impl Channel {
     }
 }
 
+/// A source. The fields that a frame and a recount touch come first: most sources are not in the cache then.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct Source<S> {
-    pub name: S,
+    pub pace: Pace,
+    /// The source's part in the sums over all sources.
+    pub counted: Counted,
     pub weight: u32,
-    pub channel: Option<Channel>,
+    /// Credits left of the source's turn.
+    pub turn: u32,
     /// `late`: credits of ended channels whose frames may still be on their way. `late_until`: time up to which they
     /// are kept.
     pub late: u32,
-    pub late_until: Instant,
-    /// All channels counted in `late` belong to the present connection.
-    pub late_connected: bool,
-    /// Credits left of the source's turn.
-    pub turn: u32,
-    pub round_state: RoundState,
-    pub is_pending: bool,
-    pub pace: Pace,
-    /// Time of the source's last frame or last grant.
-    pub moved_at: Instant,
     /// Credits spent long ago whose frames did not come: probably lost, and not held against the source.
     pub astray: u32,
-    /// The source's part in the sums over all sources.
-    pub counted: Counted,
+    pub round_state: RoundState,
+    pub is_pending: bool,
+    /// All channels counted in `late` belong to the present connection.
+    pub late_connected: bool,
+    pub channel: Option<Channel>,
+    /// Time of the source's last frame or last grant.
+    pub moved_at: Instant,
     pub last_heard: Instant,
+    pub name: S,
+    pub late_until: Instant,
     /// The last channel that the receiver ended, until the source begins another.
     pub ended: Option<u32>,
 }
@@ -107,9 +111,9 @@ impl<S> Source<S> {
     pub fn out(&self) -> u32 {
         self.late + self.channel.as_ref().map_or(0, Channel::outstanding)
     }
-    /// Credits that are out and probably lost, or of ended channels.
-    pub fn lost(&self) -> u32 {
-        self.late + self.channel.as_ref().map_or(0, |c| self.astray.min(c.outstanding()))
+    /// Whether the source has a part in the sums over all sources: it wants credits, or some of its credits are out.
+    pub fn counts(&self) -> bool {
+        self.late > 0 || self.is_active()
     }
     /// Whether the source's counts and waiting place agree with its request and its credits.
     pub fn is_sound(&self) -> bool {
