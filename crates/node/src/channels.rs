@@ -7,10 +7,14 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use core::hash::Hash;
+use sluicenet_proto::index::Index;
 use sluicenet_proto::loss::Full;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
-use sluicenet_proto::transport::zbridge::{Channel, ChannelConfig, ChannelCounters, Header, Outgoing, Refusal};
+use sluicenet_proto::transport::zbridge::{
+    Channel, ChannelConfig, ChannelCounters, Header, Numbered, Outgoing, Refusal,
+};
 
 /// Unanswered requests of a channel after which somebody should find out whether the other end still exists.
 const SILENT: u32 = 10;
@@ -21,14 +25,15 @@ const CLOSING: usize = 32;
 const LOOK_AGAIN: Duration = Duration::from_us(100);
 
 #[derive(Debug)]
+#[repr(C)]
 struct Pair<N, F> {
     name: N,
-    channel: Channel<F>,
-    is_active: bool,
     /// The channel's deadline in `timers`.
     armed_at: Instant,
     /// Time at which a frame was last sent or received.
     used: Instant,
+    is_active: bool,
+    channel: Channel<F>,
 }
 
 /// A frame to be sent, its channel, and whether the frame has been sent before.
@@ -47,7 +52,7 @@ pub struct Sending<N, F> {
 pub struct Channels<N, F> {
     config: ChannelConfig,
     pairs: Vec<Pair<N, F>>,
-    by_name: BTreeMap<N, usize>,
+    by_name: Index<N>,
     /// Slots of channels that have ended.
     free: Vec<usize>,
     /// Slots for channels.
@@ -66,7 +71,7 @@ pub struct Channels<N, F> {
     before: ChannelCounters,
 }
 
-impl<N: Copy + Ord, F: Clone> Channels<N, F> {
+impl<N: Copy + Ord + Hash, F: Clone> Channels<N, F> {
     /// No channels yet, and slots for `limit`. No `owner` has more slots than are free, so that there is always one for
     /// another owner. An owner at this limit waits until one of its empty channels has ended. Both ends of a channel must
     /// end: if one ended alone, the other would keep frames without knowing whether they had arrived.
@@ -74,7 +79,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         Channels {
             config,
             pairs: Vec::new(),
-            by_name: BTreeMap::new(),
+            by_name: Index::default(),
             free: Vec::new(),
             limit,
             owner,
@@ -104,7 +109,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     }
     /// Counters of all channels together.
     pub fn counters(&self) -> ChannelCounters {
-        self.by_name.values().fold(self.before, |sum, &at| sum + self.pairs[at].channel.counters())
+        self.by_name.iter().fold(self.before, |sum, (_, at)| sum + self.pairs[at].channel.counters())
     }
     /// Whether a channel may have something to send.
     pub fn has_output(&self) -> bool {
@@ -112,13 +117,13 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     }
     /// Whether the channel exists.
     pub fn contains(&self, name: N) -> bool {
-        self.by_name.contains_key(&name)
+        self.by_name.get(&name).is_some()
     }
     /// Whether a channel takes a frame, or may begin with it. If there is no slot for a new channel, an idle channel is
     /// asked to end.
     pub fn has_room(&mut self, now: Instant, name: N) -> bool {
         match self.by_name.get(&name) {
-            Some(&at) => self.pairs[at].channel.has_room(),
+            Some(at) => self.pairs[at].channel.has_room(),
             None => self.has_slot(now, name),
         }
     }
@@ -146,14 +151,14 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         }
         self.looked = Some(now);
         let own = self.owned((self.owner)(&name));
-        let idle = self.by_name.values().filter(|&&at| {
+        let idle = self.by_name.iter().filter(|&(_, at)| {
             let channel = &self.pairs[at].channel;
             channel.is_empty() && !channel.is_closing()
         });
         // Every owner here has at least one channel: an owner's first channel never ends for an owner with more.
-        let of_many = idle.filter(|&&at| self.owned((self.owner)(&self.pairs[at].name)) >= own.max(1));
-        let oldest = of_many.min_by_key(|&&at| (self.pairs[at].used, self.pairs[at].name)).copied();
-        let Some(at) = oldest else { return };
+        let of_many = idle.filter(|(name, _)| self.owned((self.owner)(name)) >= own.max(1));
+        let oldest = of_many.min_by_key(|&(name, at)| (self.pairs[at].used, name));
+        let Some((_, at)) = oldest else { return };
         let pair = &mut self.pairs[at];
         pair.channel.close(now);
         // A channel that is not connected yet is tried again after the others.
@@ -167,7 +172,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     /// The slot of a channel, new if necessary and if one is free. `random` makes the numbers of its connections, which
     /// must differ from all earlier ones.
     fn pair(&mut self, now: Instant, name: N, random: impl FnOnce() -> Rng) -> Option<usize> {
-        if let Some(&at) = self.by_name.get(&name) {
+        if let Some(at) = self.by_name.get(&name) {
             return Some(at);
         }
         if !self.has_slot(now, name) {
@@ -192,15 +197,18 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     }
 
     /// Frees the slot of a channel of which nothing is left.
-    fn free_if_over(&mut self, at: usize) {
+    #[cold]
+    fn free_slot(&mut self, at: usize) {
         let Channels { pairs, by_name, .. } = self;
-        if pairs[at].channel.is_over() && by_name.get(&pairs[at].name) == Some(&at) {
+        // The slot may be free already.
+        if by_name.get(&pairs[at].name) == Some(at) {
             let name = pairs[at].name;
             self.end_one(name, &mut |_| {});
         }
     }
 
     /// Notes an event at a channel: the channel may have something to send, now or later.
+    #[inline(always)]
     fn touch(&mut self, at: usize) {
         let pair = &mut self.pairs[at];
         if !core::mem::replace(&mut pair.is_active, true) {
@@ -209,6 +217,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         self.arm(at);
     }
 
+    #[inline(always)]
     fn arm(&mut self, at: usize) {
         let pair = &mut self.pairs[at];
         // A timer that is too early costs one check; setting it anew with every frame would cost more.
@@ -246,12 +255,58 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
 
     /// Whether a frame of this channel would be sent at once.
     pub fn is_open(&self, name: N) -> bool {
-        self.by_name.get(&name).is_some_and(|&at| self.pairs[at].channel.is_open())
+        self.by_name.get(&name).is_some_and(|at| self.pairs[at].channel.is_open())
     }
 
     /// Whether a channel that `may` send may have something to send.
     pub fn has_output_of(&self, may: impl Fn(&N) -> bool) -> bool {
         self.active.iter().any(|&at| may(&self.pairs[at].name))
+    }
+
+    /// Whether a channel has something to send. Those in front of it have nothing, and are not active any more.
+    #[inline(always)]
+    pub fn has_next(&mut self) -> bool {
+        while let Some(&at) = self.active.front() {
+            if self.pairs[at].channel.has_output() {
+                return true;
+            }
+            self.active.pop_front();
+            self.rest(at);
+        }
+        false
+    }
+
+    /// The next frame to send, unless a message goes before it.
+    #[inline(always)]
+    pub fn poll_frame(&mut self, now: Instant) -> Option<(N, Numbered<F>)> {
+        loop {
+            let at = *self.active.front()?;
+            let pair = &mut self.pairs[at];
+            if pair.channel.has_message() {
+                return None;
+            }
+            let numbered = pair.channel.poll_frame(now);
+            let name = pair.name;
+            self.active.pop_front();
+            let Some(numbered) = numbered else {
+                self.rest(at);
+                continue;
+            };
+            self.active.push_back(at);
+            self.arm(at);
+            return Some((name, numbered));
+        }
+    }
+
+    /// A channel has nothing to send.
+    #[inline(always)]
+    fn rest(&mut self, at: usize) {
+        let pair = &mut self.pairs[at];
+        debug_assert!(!pair.channel.has_output());
+        pair.is_active = false;
+        if pair.channel.is_over() {
+            self.free_slot(at);
+        }
     }
 
     /// The next frame to send, among channels that `may` send.
@@ -265,8 +320,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
             }
             let resent = pair.channel.counters().resent;
             let Some(outgoing) = pair.channel.poll_transmit(now) else {
-                pair.is_active = false;
-                self.free_if_over(at);
+                self.rest(at);
                 continue;
             };
             let (name, again) = (pair.name, pair.channel.counters().resent > resent);
@@ -302,17 +356,17 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
 
     /// Whether the channel has a connection.
     pub fn is_connected(&self, name: N) -> bool {
-        self.by_name.get(&name).is_some_and(|&at| self.pairs[at].channel.is_connected())
+        self.by_name.get(&name).is_some_and(|at| self.pairs[at].channel.is_connected())
     }
 
     /// Whether the channel's [connection has ended](Channel::take_ended) since the last call.
     pub fn take_ended(&mut self, name: N) -> bool {
-        self.by_name.get(&name).is_some_and(|&at| self.pairs[at].channel.take_ended())
+        self.by_name.get(&name).is_some_and(|at| self.pairs[at].channel.take_ended())
     }
 
     /// [Asks](Channel::inquire) the channel's other end; `false` where the channel has no connection.
     pub fn inquire(&mut self, now: Instant, name: N) -> bool {
-        let Some(&at) = self.by_name.get(&name) else { return false };
+        let Some(at) = self.by_name.get(&name) else { return false };
         let asks = self.pairs[at].channel.inquire(now);
         if asks {
             self.touch(at);
@@ -322,13 +376,13 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
 
     /// Takes the frames that were never sent, in order: the channel does not hold them any more.
     pub fn take_unsent(&mut self, name: N) -> impl Iterator<Item = F> + use<N, F> {
-        let pair = self.by_name.get(&name).map(|&at| &mut self.pairs[at]);
+        let pair = self.by_name.get(&name).map(|at| &mut self.pairs[at]);
         pair.map(|pair| pair.channel.take_unsent()).into_iter().flatten()
     }
 
     /// Passes unacknowledged frames to `free` if the other end has forgotten everything: they are not sent again.
     pub fn free_unacknowledged(&mut self, name: N, free: &mut impl FnMut(F)) {
-        let Some(&at) = self.by_name.get(&name) else { return };
+        let Some(at) = self.by_name.get(&name) else { return };
         if let Some(frames) = self.pairs[at].channel.take_unacknowledged() {
             frames.for_each(free);
             self.touch(at);
@@ -338,7 +392,8 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     /// Ends the channels for which `so` holds. `free` gets all their frames: those sent, those not yet sent, and those
     /// that wait for their turn.
     pub fn end(&mut self, mut so: impl FnMut(&N) -> bool, free: &mut impl FnMut(F)) {
-        let ending: Vec<N> = self.by_name.keys().copied().filter(|name| so(name)).collect();
+        let mut ending: Vec<N> = self.by_name.iter().map(|(name, _)| name).filter(|name| so(name)).collect();
+        ending.sort_unstable();
         ending.into_iter().for_each(|name| self.end_one(name, free));
     }
 

@@ -24,6 +24,7 @@ const KEEP: u8 = 7;
 
 impl Packet {
     /// Puts the packet behind a header of [`Says::Data`].
+    #[inline]
     pub fn bridge(&mut self, header: &Header) {
         if self.more & SACK_COUNT > 1 {
             self.more = self.more & !SACK_COUNT | 1;

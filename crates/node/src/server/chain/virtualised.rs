@@ -165,10 +165,13 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
     // To the network.
 
     /// Network stages take frames from the vSwitch and send their own while the adapter has room; a full adapter always stops them.
-    #[inline(always)]
+    #[inline(never)]
     fn run_network(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
         while host.adapter.room::<P::Adapter>() >= host.max_frame {
-            let own = self.network(host, pool, |stage, cx| stage.poll_transmit(now, UPLINK_LANE, cx));
+            let own = match self.network.ready() {
+                0 => None,
+                _ => self.network(host, pool, |stage, cx| stage.poll_transmit(now, UPLINK_LANE, cx)),
+            };
             let at = match own {
                 Some(at) => at,
                 None => {
@@ -270,7 +273,7 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
     /// Frames that the network stages received go on while the vSwitch has room.
     #[inline(always)]
     fn leave_network(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
-        while self.vswitch.input_room(self.uplink) > 0 {
+        while self.network.has_received(UPLINK_LANE) && self.vswitch.input_room(self.uplink) > 0 {
             let received = self.network(host, pool, |stage, cx| stage.poll_receive(now, UPLINK_LANE, cx));
             let Some(at) = received else { return };
             self.decapsulate_into_vswitch(now, host, pool, at);
@@ -404,12 +407,16 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
             // A VM whose port is still busy is not asleep: it asks again when the port is free.
             self.vm_ready |= wakes.receivers & vms;
             self.leave_network(now, host, pool);
-            self.run_network(now, host, pool);
+            if self.uplink_ready || self.network.ready() != 0 {
+                self.run_network(now, host, pool);
+            }
             if self.parts.second().is_some_and(|second| second.ready) {
                 self.run_second_uplink(host, pool);
             }
             if self.gate.has_receive_queues() {
-                self.run_vm_ports(now, host, pool, vms & !first);
+                if self.parts.second().is_some() {
+                    self.run_vm_ports(now, host, pool, vms & !first);
+                }
                 self.run_queued_ports(now, host, pool, first);
             } else {
                 self.run_vm_ports(now, host, pool, vms);

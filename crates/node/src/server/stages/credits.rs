@@ -63,6 +63,7 @@ impl Stage for Credits {
         self.credits.enqueue(lane, cx.frame(at).dst(), at);
         None
     }
+    #[inline(always)]
     fn poll_expected(&mut self) -> Option<Flow> {
         self.expected.pop_front()
     }

@@ -15,7 +15,7 @@ use sluicenet_proto::transport::zbridge::{ChannelConfig, Header, Kind as Says};
 use sluicenet_wire::zbridge::GROWTH;
 
 /// A channel's own machine, its peer, and the class, in one number: it is looked up for every frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Name(u64);
 
 impl Name {
@@ -91,41 +91,65 @@ impl ZBridge {
     }
 
     /// The next frame of the channels and their answers.
-    fn poll_channels(&mut self, now: Instant, cx: &Context<'_>) -> Option<Packet> {
-        if let Some(part) = self.parts.pop_front() {
-            self.made += 1;
-            return Some(part);
+    #[inline(never)]
+    fn poll_channels(&mut self, now: Instant, cx: &mut Context<'_>) -> Option<Handle> {
+        if self.parts.is_empty()
+            && let Some((_, numbered)) = self.channels.poll_frame(now)
+        {
+            self.made += u64::from(numbered.again);
+            let copy = *cx.frame(numbered.frame);
+            let at = cx.insert(&copy);
+            cx.frame_mut(at).bridge(&numbered.header());
+            return Some(at);
         }
-        let Sending { name, outgoing, again } = self.channels.poll_transmit(now, |_| true)?;
-        if let Some(copy) = outgoing.frame {
-            self.made += u64::from(again);
-            let mut packet = *cx.frame(copy);
-            packet.bridge(&outgoing.header);
-            return Some(packet);
-        }
-        let (vm, peer, priority) = name.parts();
-        let own = Address::new(self.host, vm);
-        self.parts.extend(Packet::bridge_frames(own, peer, &outgoing.header, priority, cx.framing()));
-        self.made += 1;
-        self.parts.pop_front()
+        self.poll_answers(now, cx)
     }
 
-    /// A frame from another server reaches its channel.
-    fn enter(&mut self, now: Instant, name: Name, header: &Header, frame: Option<Handle>, cx: &mut Context<'_>) {
+    #[cold]
+    fn poll_answers(&mut self, now: Instant, cx: &mut Context<'_>) -> Option<Handle> {
+        if self.parts.is_empty() {
+            let Sending { name, outgoing, .. } = self.channels.poll_transmit(now, |_| true)?;
+            debug_assert!(outgoing.frame.is_none(), "a message goes before the next frame");
+            let (vm, peer, priority) = name.parts();
+            let own = Address::new(self.host, vm);
+            self.parts.extend(Packet::bridge_frames(own, peer, &outgoing.header, priority, cx.framing()));
+        }
+        self.made += 1;
+        self.parts.pop_front().map(|part| cx.insert(&part))
+    }
+
+    /// A frame from another server reaches its channel. Returns a frame that goes on at once.
+    fn enter(
+        &mut self,
+        now: Instant,
+        name: Name,
+        header: &Header,
+        frame: Option<Handle>,
+        cx: &mut Context<'_>,
+    ) -> Option<Handle> {
         let (seed, host, arrived) = (self.seed, self.host, &mut self.arrived);
+        let mut first = None;
         let refused = self.channels.receive(
             now,
             name,
             header,
             frame,
             || random(seed, host, name),
-            &mut |frame| arrived.push_back(frame),
+            &mut |frame| match first {
+                None if arrived.is_empty() => first = Some(frame),
+                _ => arrived.push_back(frame),
+            },
             &mut |copy| cx.release(copy),
         );
         if let Err((Some(frame), _)) = refused {
             self.consumed += 1;
             cx.release(frame);
         }
+        if !self.arrived.is_empty() {
+            // Of several frames, each waits for room.
+            first.take().into_iter().for_each(|frame| self.arrived.push_front(frame));
+        }
+        first
     }
 
     #[inline(always)]
@@ -170,12 +194,16 @@ impl Stage for ZBridge {
     fn ready(&self) -> u64 {
         u64::from(self.channels.has_output() || !self.parts.is_empty() || self.stopped.is_some())
     }
+    #[inline(always)]
     fn poll_transmit(&mut self, now: Instant, _lane: Lane, cx: &mut Context<'_>) -> Option<Handle> {
         loop {
-            let packet = self.poll_channels(now, cx);
-            self.set_timers(cx);
-            if let Some(packet) = packet {
-                return Some(cx.insert(&packet));
+            // Most channels were asked because a frame came for them, and have nothing to send.
+            if self.channels.has_next() || !self.parts.is_empty() {
+                let at = self.poll_channels(now, cx);
+                self.set_timers(cx);
+                if at.is_some() {
+                    return at;
+                }
             }
             let (at, name) = self.stopped.take()?;
             self.offer(now, at, name);
@@ -197,24 +225,28 @@ impl Stage for ZBridge {
     fn receive(&mut self, now: Instant, _lane: Lane, at: Handle, cx: &mut Context<'_>) -> Option<Handle> {
         let packet = cx.frame_mut(at);
         let name = Name::new(packet.dst().vm(), packet.src(), packet.priority());
-        if packet.kind() == Kind::Credit && packet.bridged().is_none() {
-            self.arrived.push_back(at);
-        } else if packet.kind() == Kind::Bridge {
+        let through = if packet.kind() == Kind::Bridge {
             let header = packet.bridge_header();
             cx.release(at);
             self.consumed += 1;
-            self.enter(now, name, &header, None, cx);
-        } else {
+            self.enter(now, name, &header, None, cx)
+        } else if packet.kind() != Kind::Credit || packet.bridged().is_some() {
             let header = packet.unbridge();
-            self.enter(now, name, &header, Some(at), cx);
-        }
+            self.enter(now, name, &header, Some(at), cx)
+        } else if self.arrived.is_empty() {
+            return Some(at);
+        } else {
+            self.arrived.push_back(at);
+            return None;
+        };
         self.set_timers(cx);
-        None
+        through
     }
     #[inline(always)]
     fn has_received(&self, _lane: Lane) -> bool {
         !self.arrived.is_empty()
     }
+    #[inline(always)]
     fn poll_receive(&mut self, _now: Instant, _lane: Lane, _cx: &mut Context<'_>) -> Option<Handle> {
         self.arrived.pop_front()
     }

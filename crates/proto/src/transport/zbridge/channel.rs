@@ -90,6 +90,32 @@ pub struct Outgoing<F> {
     pub frame: Option<F>,
 }
 
+/// A frame to be sent to the other end, as numbers of its header and its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbered<F> {
+    /// A copy of the frame.
+    pub frame: F,
+    /// The number of the connection.
+    pub connection: u32,
+    /// The number of the frame.
+    pub sequence: u32,
+    /// The number of the next frame of the other end.
+    pub acknowledgement: u32,
+    /// Whether an acknowledgement is asked for.
+    pub ack_request: bool,
+    /// Whether the frame has been sent before.
+    pub again: bool,
+}
+
+impl<F> Numbered<F> {
+    /// The header.
+    #[inline(always)]
+    pub fn header(&self) -> Header {
+        let Numbered { connection, sequence, acknowledgement, ack_request, .. } = *self;
+        Header { kind: Kind::Data { ack_request }, connection, sequence, acknowledgement }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Neither end has begun.
@@ -109,42 +135,52 @@ struct Candidate {
     own: u32,
 }
 
-/// One end of a channel between two VMs.
+/// An answer that names two connection numbers.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    SynAck,
+    Reset,
+}
+
+/// One end of a channel between two VMs. The fields that every frame touches come first: most channels are not in the
+/// cache when a frame comes.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Channel<F> {
-    config: ChannelConfig,
-    /// Source of connection numbers.
-    random: Rng,
-    state: State,
+    sender: Sender<F>,
+    receiver: Receiver<F>,
+    /// Time of the next message that this end sends by itself.
+    deadline: Instant,
+    /// Frames at the front of the retransmission buffer that had been sent when the other end forgot everything.
+    unacknowledged: usize,
     /// Connection numbers of this end and of the other end. They are also the first sequence numbers.
     own: u32,
     peer: u32,
-    candidate: Option<Candidate>,
-    sender: Sender<F>,
-    receiver: Receiver<F>,
-    /// Frames at the front of the retransmission buffer that had been sent when the other end forgot everything.
-    unacknowledged: usize,
-    /// `closing`: the attempt to close that waits for an answer. `attempts`: number of attempts so far.
-    closing: Option<u32>,
-    attempts: u32,
-    /// The last refused attempt to close of the other end.
-    refused: u32,
-    /// A refusal to be sent.
-    refuses: Option<u32>,
-    /// An answer to a received message. Messages that this end sends by itself are kept elsewhere, so they do not
-    /// replace a waiting answer.
-    pending_answer: Option<(Kind, u32, u32)>,
-    /// Time of the next message that this end sends by itself.
-    deadline: Instant,
     /// Timeouts since the other end's last message.
     tries: u32,
+    state: State,
     /// This end sends a message by itself: a greeting, a repeated answer, or a question.
     speaks: bool,
     /// This end asks whether the other end still has the connection, even without frames in flight.
     inquires: bool,
     /// A connection has ended since the last call of `take_ended`.
     has_ended: bool,
+    /// A refusal to be sent.
+    refuses: Option<u32>,
+    /// The attempt to close that waits for an answer.
+    closing: Option<u32>,
+    candidate: Option<Candidate>,
+    /// An answer to a received message. Messages that this end sends by itself are kept elsewhere, so they do not
+    /// replace a waiting answer.
+    pending_answer: Option<(Answer, u32, u32)>,
     counters: ChannelCounters,
+    config: ChannelConfig,
+    /// Source of connection numbers.
+    random: Rng,
+    /// Number of attempts to close so far.
+    attempts: u32,
+    /// The last refused attempt to close of the other end.
+    refused: u32,
 }
 
 /// The timeout is doubled this many times at most while the other end does not answer.
@@ -357,7 +393,7 @@ impl<F: Clone> Channel<F> {
                 // The other end speaks to an earlier channel of this place, or took another channel's answer for the
                 // last one. A connected end says so, too: two ends, each connected to another, would otherwise wait for
                 // ever.
-                self.pending_answer = Some((Kind::Reset, 0, header.connection));
+                self.pending_answer = Some((Answer::Reset, 0, header.connection));
             }
             return self.stale(frame);
         }
@@ -412,7 +448,7 @@ impl<F: Clone> Channel<F> {
         if self.is_empty() && attempt > SeqNumber(self.refused) {
             let number = self.own;
             self.end_connection(now, free);
-            self.pending_answer = Some((Kind::Reset, 0, number));
+            self.pending_answer = Some((Answer::Reset, 0, number));
             return;
         }
         if attempt > SeqNumber(self.refused) {
@@ -479,7 +515,7 @@ impl<F: Clone> Channel<F> {
     }
 
     fn answer(&mut self, own: u32, peer: u32) {
-        self.pending_answer = Some((Kind::SynAck, peer, own));
+        self.pending_answer = Some((Answer::SynAck, peer, own));
     }
 
     /// The other end answers this end's greeting.
@@ -487,7 +523,7 @@ impl<F: Clone> Channel<F> {
         if header.connection != self.own {
             if self.pending_answer.is_none() {
                 // The other end waits for an earlier channel, and would do so for ever.
-                self.pending_answer = Some((Kind::Reset, 0, header.connection));
+                self.pending_answer = Some((Answer::Reset, 0, header.connection));
             }
             return self.stale(None);
         }
@@ -556,35 +592,69 @@ impl<F: Clone> Channel<F> {
         (self.inquires, self.has_ended) = (false, true);
     }
 
-    /// Returns the next frame for the other end.
+    /// Whether there may be something for the other end.
+    #[inline(always)]
+    pub fn has_output(&self) -> bool {
+        self.has_message() || self.may_number() && self.sender.has_output()
+    }
+
+    /// Whether there is a message for the other end. It goes before frames.
+    #[inline(always)]
+    pub fn has_message(&self) -> bool {
+        let is_asked = self.receiver.has_answer() || self.refuses.is_some();
+        self.pending_answer.is_some()
+            || self.speaks && self.state != State::Idle
+            || is_asked && self.state == State::Connected
+    }
+
+    /// Whether frames are sent.
+    #[inline(always)]
+    fn may_number(&self) -> bool {
+        self.state == State::Connected && self.unacknowledged == 0
+    }
+
+    /// Returns the next message or frame for the other end.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing<F>> {
-        let said = self.pending_answer.take().or_else(|| match self.state {
+        if self.has_message() {
+            return self.poll_message().map(|header| Outgoing { header, frame: None });
+        }
+        let numbered = self.poll_frame(now)?;
+        Some(Outgoing { header: numbered.header(), frame: Some(numbered.frame) })
+    }
+
+    fn poll_message(&mut self) -> Option<Header> {
+        let answer = self.pending_answer.take().map(|(answer, connection, sequence)| match answer {
+            Answer::SynAck => (Kind::SynAck, connection, sequence),
+            Answer::Reset => (Kind::Reset, connection, sequence),
+        });
+        let said = answer.or_else(|| match self.state {
             State::Greeting if core::mem::take(&mut self.speaks) => Some((Kind::Syn, 0, self.own)),
             State::Answered if core::mem::take(&mut self.speaks) => Some((Kind::SynAck, self.peer, self.own)),
             _ => None,
         });
         if let Some((kind, connection, sequence)) = said {
-            let acknowledgement = 0;
-            return Some(Outgoing { header: Header { kind, connection, sequence, acknowledgement }, frame: None });
+            return Some(Header { kind, connection, sequence, acknowledgement: 0 });
         }
         if self.state != State::Connected {
             return None;
         }
-        if let Some(missing) = self.receiver.poll_answer() {
+        let (kind, sequence) = if let Some(missing) = self.receiver.poll_answer() {
             let kind = if missing == Ranges::default() { Kind::Ack } else { Kind::Nack(missing) };
-            return Some(self.outgoing(kind, self.sender.next(), None));
-        }
-        if let Some(attempt) = self.refuses.take() {
-            return Some(self.outgoing(Kind::Keep, SeqNumber(attempt), None));
-        }
-        if core::mem::take(&mut self.speaks) {
-            let (kind, sequence) = match self.closing {
-                Some(attempt) => (Kind::Close, SeqNumber(attempt)),
-                None => (Kind::Ask, self.sender.next()),
-            };
-            return Some(self.outgoing(kind, sequence, None));
-        }
-        if self.unacknowledged > 0 {
+            (kind, self.sender.next().0)
+        } else if let Some(attempt) = self.refuses.take() {
+            (Kind::Keep, attempt)
+        } else if core::mem::take(&mut self.speaks) {
+            self.closing.map_or((Kind::Ask, self.sender.next().0), |attempt| (Kind::Close, attempt))
+        } else {
+            return None;
+        };
+        Some(Header { kind, connection: self.peer, sequence, acknowledgement: self.receiver.next().0 })
+    }
+
+    /// Returns the next frame for the other end, if no message goes before it.
+    #[inline]
+    pub fn poll_frame(&mut self, now: Instant) -> Option<Numbered<F>> {
+        if self.has_message() || !self.may_number() {
             return None;
         }
         let (number, frame, again) = self.sender.poll()?;
@@ -596,12 +666,8 @@ impl<F: Clone> Channel<F> {
         if ack_request || self.deadline == Instant::MAX {
             self.arm(now);
         }
-        Some(self.outgoing(Kind::Data { ack_request }, number, Some(frame)))
-    }
-
-    fn outgoing(&self, kind: Kind, sequence: SeqNumber, frame: Option<F>) -> Outgoing<F> {
-        let acknowledgement = self.receiver.next().0;
-        Outgoing { header: Header { kind, connection: self.peer, sequence: sequence.0, acknowledgement }, frame }
+        let (connection, acknowledgement) = (self.peer, self.receiver.next().0);
+        Some(Numbered { frame, connection, sequence: number.0, acknowledgement, ack_request, again })
     }
 
     /// Time of the next message that this end sends by itself.

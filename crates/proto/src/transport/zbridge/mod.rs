@@ -24,5 +24,5 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
-pub use channel::{Channel, ChannelConfig, ChannelCounters, Outgoing, Refusal};
+pub use channel::{Channel, ChannelConfig, ChannelCounters, Numbered, Outgoing, Refusal};
 pub use sluicenet_wire::zbridge::{Header, Kind, RANGES_MAX, Ranges};

@@ -16,12 +16,13 @@ pub(super) enum Fate<F> {
 }
 
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct Receiver<F> {
+    /// Frames that came before their turn, from `next` on. The last entry is always filled.
+    early: VecDeque<Option<F>>,
     window: usize,
     /// The first missing frame.
     next: SeqNumber,
-    /// Frames that came before their turn, from `next` on. The last entry is always filled.
-    early: VecDeque<Option<F>>,
     /// Every frame before this number was sent.
     end: SeqNumber,
     /// Missing frames before this number have been reported unasked.
@@ -103,6 +104,12 @@ impl<F> Receiver<F> {
 
     fn is_missing(&self, at: usize) -> bool {
         !matches!(self.early.get(at), Some(Some(_)))
+    }
+
+    /// Whether an answer is due.
+    #[inline]
+    pub(super) fn has_answer(&self) -> bool {
+        self.answer.is_some()
     }
 
     /// The next part of an answer, if an answer is due: the missing frames, and no range if none is missing.

@@ -13,17 +13,18 @@ struct Slot<F> {
 
 /// Unacknowledged frames (the retransmission buffer).
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct Sender<F> {
-    size: usize,
-    /// Number of the first frame.
-    first: SeqNumber,
     slots: VecDeque<Slot<F>>,
     /// Number of frames that have been sent.
     sent: usize,
-    /// Frames to be sent again.
-    again: VecDeque<SeqNumber>,
+    /// Number of the first frame.
+    first: SeqNumber,
     /// Frames sent since an acknowledgement was asked for.
     unasked: u32,
+    size: usize,
+    /// Frames to be sent again.
+    again: VecDeque<SeqNumber>,
 }
 
 impl<F: Clone> Sender<F> {
@@ -65,6 +66,12 @@ impl<F: Clone> Sender<F> {
         self.slots.drain(self.sent.max(kept)..).map(|slot| slot.frame).collect()
     }
 
+    /// Whether there may be a frame to send.
+    #[inline]
+    pub(super) fn has_output(&self) -> bool {
+        self.sent < self.slots.len() || !self.again.is_empty()
+    }
+
     /// The next frame to send: missing frames before new ones. The flag says whether it was sent before.
     pub(super) fn poll(&mut self) -> Option<(SeqNumber, F, bool)> {
         while let Some(number) = self.again.pop_front() {
@@ -102,7 +109,12 @@ impl<F: Clone> Sender<F> {
             return None;
         }
         let count = count.max(0) as usize;
-        self.slots.drain(..count).for_each(|slot| free(slot.frame));
+        for _ in 0..count {
+            // Most often there is none, or one.
+            if let Some(slot) = self.slots.pop_front() {
+                free(slot.frame);
+            }
+        }
         self.sent -= count;
         self.first = self.first + count as u32;
         Some(count)
