@@ -496,6 +496,12 @@ impl<A: App> Boxes<'_, A> {
             }
         }
         s.host().fetch(PrefetchStep::Lists, &mut coming.plan, context.pool, fetch);
+        if s.fetches_stages()
+            && let Some(&key) = keys.iter().take(AHEAD).find(|key| key.is(Class::Arrival))
+        {
+            coming.plan.await_arrival(frame_of(key));
+            s.fetch_stages(PrefetchStep::Lists, &coming.plan, context.pool, fetch);
+        }
     }
 
     #[inline(always)]
@@ -503,6 +509,7 @@ impl<A: App> Boxes<'_, A> {
         if !coming.plan.is_empty()
             && let Node::Server(s) = &self.places[coming.n as usize].node
         {
+            s.fetch_stages(step, &coming.plan, pool, fetch);
             s.host().fetch(step, &mut coming.plan, pool, fetch);
         }
     }

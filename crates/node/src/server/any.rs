@@ -7,8 +7,10 @@ use super::host::Host;
 use super::stages::credits::{Credits, CreditsConfig};
 use super::stages::zbridge::ZBridge;
 use super::stages::{Report, StageConfig, compose};
-use super::{Server, ServerLedger};
+use super::{Plan, PrefetchStep, Server, ServerLedger};
 use crate::adapter::{Any, Basic};
+use crate::packet::Packet;
+use crate::pool::Pool;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use sluicenet_proto::frame::HostId;
@@ -127,6 +129,20 @@ impl<A: App> AnyServer<A> {
     #[inline(always)]
     pub fn is_bare(&self) -> bool {
         matches!(self, AnyServer::Bare(_))
+    }
+    /// Whether its stages look up their own memory for a frame from the wire, for a world that prefetches it.
+    #[inline(always)]
+    pub fn fetches_stages(&self) -> bool {
+        matches!(self, AnyServer::ZFabric(_))
+    }
+    /// Names the memory that the arriving frame of the plan will touch in the stages.
+    #[inline(always)]
+    pub fn fetch_stages(&self, step: PrefetchStep, plan: &Plan, pool: &Pool<Packet>, fetch: impl Fn(*const u8)) {
+        if let Some(at) = plan.arrival()
+            && let AnyServer::ZFabric(s) = self
+        {
+            s.chain().fetch(step, pool.get(at), fetch);
+        }
     }
     /// Asks the applications to begin: a wake-up with `token` at time zero.
     pub fn start(&mut self, token: u64) {

@@ -49,6 +49,11 @@ impl<A: App, C: Chain> Server<A, C> {
     pub fn host_mut(&mut self) -> &mut Host {
         &mut self.host
     }
+    /// The chain between guests and wire.
+    #[inline(always)]
+    pub(super) fn chain(&self) -> &C {
+        &self.chain
+    }
     /// The server's applications, read-only.
     pub fn app(&self) -> &A {
         &self.app

@@ -42,6 +42,9 @@ struct Awaited {
     vm: u8,
 }
 
+/// Bit of [`Plan::sending`]: a frame arrives at stages. One test tells whether there is anything to fetch.
+const ARRIVES: u8 = 1;
+
 /// The packet events of a server in a phase, as far as they are known when the phase begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -51,7 +54,10 @@ pub struct Plan {
     /// VMs with a packet that leaves the network stack, or whose port becomes free.
     senders: [u8; MOST],
     awaiting: u8,
+    /// Twice the number of senders, and [`ARRIVES`].
     sending: u8,
+    /// The first frame that arrives, at a server whose stages look up memory for it.
+    arrival: Handle,
 }
 
 impl Plan {
@@ -62,6 +68,7 @@ impl Plan {
         senders: [0; MOST],
         awaiting: 0,
         sending: 0,
+        arrival: Handle::NONE,
     };
 
     /// Whether there is nothing more to fetch.
@@ -76,6 +83,19 @@ impl Plan {
         (self.end, self.awaiting, self.sending) = (end, 0, 0);
     }
 
+    /// A frame will arrive at the stages.
+    #[inline(always)]
+    pub fn await_arrival(&mut self, packet: Handle) {
+        self.sending |= ARRIVES;
+        self.arrival = packet;
+    }
+
+    /// The frame that will arrive at the stages, until the sockets are fetched.
+    #[inline(always)]
+    pub fn arrival(&self) -> Option<Handle> {
+        (self.sending & ARRIVES != 0).then_some(self.arrival)
+    }
+
     /// A packet or metadata will reach its socket.
     #[inline(always)]
     pub fn await_packet(&mut self, packet: Handle) {
@@ -87,9 +107,9 @@ impl Plan {
 
     #[inline(always)]
     fn await_sender(&mut self, what: u16) {
-        if let Some(sender) = self.senders.get_mut(self.sending as usize) {
+        if let Some(sender) = self.senders.get_mut((self.sending >> 1) as usize) {
             *sender = (what / DEADLINES) as u8;
-            self.sending += 1;
+            self.sending += 2;
         }
     }
 
@@ -100,7 +120,7 @@ impl Plan {
 
     #[inline(always)]
     fn senders(&self) -> impl Iterator<Item = u8> {
-        self.senders.iter().take(self.sending as usize).copied()
+        self.senders.iter().take((self.sending >> 1) as usize).copied()
     }
 }
 

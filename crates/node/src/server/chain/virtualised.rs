@@ -4,8 +4,11 @@ use super::{Chain, Parts};
 use crate::deadlines::Timer;
 use crate::packet::{Address, Packet};
 use crate::pool::{Handle, Pool};
+use crate::server::PrefetchStep;
 use crate::server::VirtualConfig;
 use crate::server::host::{DEADLINES, Host, PORT_FREE};
+use crate::server::stages::credits::Credits;
+use crate::server::stages::zbridge::ZBridge;
 use crate::server::stages::{Context, FIRST_SLOT, Report, Stage};
 use alloc::vec::Vec;
 use sluicenet_proto::frame::{Frame, HostId};
@@ -444,6 +447,20 @@ impl<G: Stage, N: Stage, P: Parts> Virtualised<G, N, P> {
     #[inline(always)]
     fn has_output(&self) -> bool {
         self.uplink_ready || self.parts.second().is_some_and(|second| second.ready) || self.network.ready() != 0
+    }
+}
+
+impl<P: Parts> Virtualised<Credits, ZBridge, P> {
+    /// Names the memory that a frame from the wire will touch in the chain.
+    #[inline(always)]
+    pub fn fetch(&self, step: PrefetchStep, packet: Option<&Packet>, fetch: impl Fn(*const u8)) {
+        if step == PrefetchStep::Lists {
+            let first = core::ptr::from_ref(self).cast::<u8>();
+            (0..size_of::<Self>()).step_by(64).for_each(|at| fetch(first.wrapping_add(at)));
+        } else if let Some(packet) = packet.filter(|packet| (packet.dst().vm() as usize) < self.uplink) {
+            self.network.fetch(step, packet, &fetch);
+            self.gate.fetch(step, packet, &fetch);
+        }
     }
 }
 

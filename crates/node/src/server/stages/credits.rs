@@ -4,6 +4,7 @@ use super::{Context, Flow, Lane, Report, Stage, StageConfig};
 use crate::credits;
 use crate::packet::{Address, Kind, Packet};
 use crate::pool::Handle;
+use crate::server::PrefetchStep;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -42,6 +43,20 @@ impl Credits {
     pub fn new(config: &CreditsConfig, host: HostId, vms: usize) -> Credits {
         let credits = credits::Credits::new(config.credits, vms);
         Credits { credits, host, weights: config.weights.clone(), expected: VecDeque::new() }
+    }
+}
+
+impl Credits {
+    /// Names the memory that a frame from the network will touch.
+    #[inline(always)]
+    pub fn fetch(&self, step: PrefetchStep, packet: &Packet, fetch: impl Fn(*const u8)) {
+        let (vm, from) = (packet.dst().vm() as usize, packet.src());
+        match step {
+            PrefetchStep::Frames => self.credits.lines(vm).for_each(fetch),
+            PrefetchStep::Index => fetch(self.credits.reception(vm).place_line(from)),
+            PrefetchStep::Sockets => self.credits.reception(vm).lines(from).for_each(fetch),
+            PrefetchStep::Lists | PrefetchStep::Unusual | PrefetchStep::Losses => {}
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use super::{Context, Flow, Lane, Report, Stage, StageConfig};
 use crate::channels::{Channels, Sending};
 use crate::packet::{Address, Kind, Packet};
 use crate::pool::Handle;
+use crate::server::PrefetchStep;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use sluicenet_proto::frame::{Frame, HostId, Priority};
@@ -162,6 +163,19 @@ impl ZBridge {
     #[inline(never)]
     fn set_new_timers(&mut self, cx: &mut Context<'_>) {
         self.channels.take_timers().for_each(|(at, channel)| cx.set_timer(at, channel as u64));
+    }
+}
+
+impl ZBridge {
+    /// Names the memory that a frame from the network will touch.
+    #[inline(always)]
+    pub fn fetch(&self, step: PrefetchStep, packet: &Packet, fetch: impl Fn(*const u8)) {
+        let name = Name::new(packet.dst().vm(), packet.src(), packet.priority());
+        match step {
+            PrefetchStep::Frames => fetch(self.channels.place_line(name)),
+            PrefetchStep::Index => self.channels.lines(name).for_each(fetch),
+            _ => {}
+        }
     }
 }
 
