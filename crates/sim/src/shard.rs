@@ -12,7 +12,7 @@ use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT};
 use crate::event_heap::{EventHeap, HeapEvent};
 use crate::huge_pages;
 use crate::step::{
-    AHEAD, Captured, OwnEvents, Parcel, Phase, Servers, Step, StepContext, Timing, arrival, fetch, frame_of,
+    AHEAD, Captured, OwnEvents, Parcel, Phase, Servers, Step, StepContext, Timing, arrival, fetch, fetch_far, frame_of,
 };
 use crate::wire::{ARMED, CAPTURE, WAKES, Wire};
 use crate::world::{Make, NetworkBox, Node, NodeRef};
@@ -434,7 +434,8 @@ impl OnSwitch<Packet> for Turn<'_, '_, '_> {
 
 impl<A: App> Boxes<'_, A> {
     /// Prefetches the memory that the next boxes will use. A chain of look-ups spans several boxes: each stage reads memory
-    /// that the stage before has prefetched while another box had its step.
+    /// that the stage before has prefetched while another box had its step. The first stages prefetch into the second cache
+    /// only: the lines of so many boxes would fill the nearest one.
     #[inline(always)]
     fn fetch_ahead(&self, context: &StepContext<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 8]) {
         if let Some(n) = agenda.node(i + 9) {
@@ -457,7 +458,7 @@ impl<A: App> Boxes<'_, A> {
             // Every server begins with its host.
             Node::Server(s) => core::ptr::from_ref(s.host()).cast(),
         };
-        (0..BOX_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
+        (0..BOX_LINES).for_each(|line| fetch_far(first.wrapping_add(64 * line)));
     }
 
     /// Fetches the ports of a switch and the frames that arrive at it.
@@ -466,13 +467,13 @@ impl<A: App> Boxes<'_, A> {
         let Some((n, keys)) = agenda.turn(i) else { return };
         let place = &self.places[n];
         let Node::Network(network) = &place.node else { return };
-        keys.iter().take(AHEAD).for_each(|&key| fetch(pool.address(frame_of(key))));
+        keys.iter().take(AHEAD).for_each(|&key| fetch_far(pool.address(frame_of(key))));
         let wires = place.span();
         // Few events use few of many ports, and which is not known before the frames are routed.
         if wires.len() <= PORTS_PER_EVENT * keys.len() {
-            self.wires[wires].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
+            self.wires[wires].iter().for_each(|w| fetch_far(core::ptr::from_ref(w).cast()));
             if let NetworkBox::Switch(Switch::Unwatched(s)) = reached(network.as_deref()) {
-                s.fetch(fetch);
+                s.fetch(fetch_far);
             }
         }
     }
@@ -601,8 +602,8 @@ fn reached<T>(network: Option<T>) -> T {
 /// a tenth more instructions and a fifth less time.
 const FETCH_FROM: usize = 100;
 
-/// The number of boxes between a switch whose ports are prefetched and the box that has its step. Ports are many lines: too
-/// early, they would push each other out of the nearest cache.
+/// The number of boxes between a switch whose ports are prefetched and the box that has its step. Ports are many lines: they
+/// go to the second cache.
 const SWITCH_AHEAD: usize = 4;
 
 /// The memory of all ports of a switch is prefetched if its turn has an event for each so many ports.

@@ -384,19 +384,33 @@ pub fn frame_of(key: Key) -> Handle {
 /// Number of events by which the frames of a box are prefetched.
 pub const AHEAD: usize = 8;
 
-/// Prefetches the cache line at `at`.
+/// Prefetches the cache line at `at` into the nearest cache.
 #[inline(always)]
-#[allow(unsafe_code)]
 pub fn fetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch is a hint: it has no effect that a program can observe and never faults, whatever the address. A
-    // phase touches more memory than the caches hold; lines prefetched one to three boxes ahead are in the cache when they
-    // are needed.
-    unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast())
-    };
+    prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at);
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+/// Prefetches the cache line at `at` into the second cache: for memory that is many, or needed late, so that it would push
+/// out of the nearest cache what the boxes in between need.
+#[inline(always)]
+pub fn fetch_far(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    prefetch::<{ core::arch::x86_64::_MM_HINT_T1 }>(at);
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+#[allow(unsafe_code)]
+fn prefetch<const HINT: i32>(at: *const u8) {
+    // SAFETY: a prefetch is a hint: it has no effect that a program can observe and never faults, whatever the address. A
+    // phase touches more memory than the caches hold; lines prefetched one to nine boxes ahead are in a cache when they
+    // are needed.
+    unsafe { core::arch::x86_64::_mm_prefetch::<HINT>(at.cast()) }
 }
 
 /// The events of one box in one phase.
