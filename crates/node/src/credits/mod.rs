@@ -85,10 +85,12 @@ impl<A, T> Pair<A, T> {
     }
 
     fn standing(&self) -> Standing {
-        match self.transmission.may_send() {
-            true => Standing::Sends,
-            false if self.is_active && self.frames.is_empty() => Standing::Ends,
-            false => Standing::Waits,
+        if self.transmission.may_send() {
+            Standing::Sends
+        } else if self.is_active && self.frames.is_empty() {
+            Standing::Ends
+        } else {
+            Standing::Waits
         }
     }
 }
