@@ -167,6 +167,7 @@ const SOURCES: &[(&str, Counts)] = &[
     ("node/src/ring.rs", Caller(Stage::Events)),
     ("node/src/lib.rs", Caller(Stage::Events)),
     ("proto/src/frame.rs", Caller(Stage::Events)),
+    ("proto/src/index.rs", Caller(Stage::Credits)),
     ("proto/src/loss.rs", Caller(Stage::Events)),
     ("proto/src/rng.rs", Caller(Stage::Events)),
     ("proto/src/time.rs", Caller(Stage::Events)),

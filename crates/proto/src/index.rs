@@ -34,7 +34,7 @@ pub struct Index<K> {
 
 impl<K> Default for Index<K> {
     fn default() -> Index<K> {
-        Index { table: Vec::new(), shift: 0, others: BTreeMap::new(), len: 0 }
+        Index { table: Vec::new(), shift: u64::BITS - 1, others: BTreeMap::new(), len: 0 }
     }
 }
 
@@ -59,7 +59,7 @@ impl<K: Copy + Ord + Hash> Index<K> {
     #[inline(always)]
     pub fn get(&self, key: &K) -> Option<usize> {
         let home = self.home(key);
-        // There is no place in an empty table.
+        // An empty table has no place.
         for entry in self.table.get(home..home + WAYS)? {
             if entry.key == *key && entry.number != NONE {
                 return Some(entry.number as usize);
