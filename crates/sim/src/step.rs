@@ -387,30 +387,29 @@ pub const AHEAD: usize = 8;
 /// Prefetches the cache line at `at` into the nearest cache.
 #[inline(always)]
 pub fn fetch(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at);
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
+    prefetch::<true>(at);
 }
 
-/// Prefetches the cache line at `at` into the second cache: for memory that is many, or needed late, so that it would push
-/// out of the nearest cache what the boxes in between need.
+/// Prefetches the cache line at `at` into the second cache: for many lines, or lines needed late. They would push out of the
+/// nearest cache what the boxes in between need.
 #[inline(always)]
 pub fn fetch_far(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    prefetch::<{ core::arch::x86_64::_MM_HINT_T1 }>(at);
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
+    prefetch::<false>(at);
 }
 
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 #[allow(unsafe_code)]
-fn prefetch<const HINT: i32>(at: *const u8) {
+fn prefetch<const NEAREST: bool>(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint: it has no effect that a program can observe and never faults, whatever the address. A
     // phase touches more memory than the caches hold; lines prefetched one to nine boxes ahead are in a cache when they
     // are needed.
-    unsafe { core::arch::x86_64::_mm_prefetch::<HINT>(at.cast()) }
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        if NEAREST { _mm_prefetch::<_MM_HINT_T0>(at.cast()) } else { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// The events of one box in one phase.

@@ -44,9 +44,7 @@ impl Credits {
         let credits = credits::Credits::new(config.credits, vms);
         Credits { credits, host, weights: config.weights.clone(), expected: VecDeque::new() }
     }
-}
 
-impl Credits {
     /// Names the memory that a frame from the network will touch.
     #[inline(always)]
     pub fn fetch(&self, step: PrefetchStep, packet: &Packet, fetch: impl Fn(*const u8)) {

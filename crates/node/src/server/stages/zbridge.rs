@@ -164,9 +164,7 @@ impl ZBridge {
     fn set_new_timers(&mut self, cx: &mut Context<'_>) {
         self.channels.take_timers().for_each(|(at, channel)| cx.set_timer(at, channel as u64));
     }
-}
 
-impl ZBridge {
     /// Names the memory that a frame from the network will touch.
     #[inline(always)]
     pub fn fetch(&self, step: PrefetchStep, packet: &Packet, fetch: impl Fn(*const u8)) {

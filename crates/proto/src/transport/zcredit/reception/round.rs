@@ -276,8 +276,8 @@ impl<S: Copy + Ord + Hash> Reception<S> {
     /// Returns how many more credits a source may get for its request, or 0 where they are not worth a message. The
     /// second number is the smallest grant worth a message.
     ///
-    /// A source may hold its part and its earned credits, which are its `limit`. A slow source, with a slow link or a stopped program, holds
-    /// its part and little more. A source that only lacks credits spends them quickly and soon earns more.
+    /// A source may hold its `limit`: its part and its earned credits. A slow source, with a slow link or a stopped program,
+    /// holds its part and little more. A source that only lacks credits spends them quickly and soon earns more.
     fn allowance(&self, at: usize, limit: u32) -> (u32, u32) {
         let source = &self.sources[at];
         let has = source.counted.quick + source.counted.spare + source.counted.new;
